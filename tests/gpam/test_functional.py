@@ -9,7 +9,7 @@ from gpam.attention import _tiling, _workspace
 from gpam.attention.functional import BACKENDS, dual_softmax, softmax_attention, sum_of_softmaxes
 from gpam.errors import UsageError
 
-FUSED = ("materialised", "tiled")
+FUSED = ("batched", "materialised", "tiled")
 
 
 def formula(queries, keys, v, weights, key_padding_mask=None, causal=False):

@@ -11,6 +11,7 @@ from gpam.attention.functional import BACKENDS, choose_backend
 
 LM = {"batch": 4, "heads": 8, "target": 512, "source": 512, "causal": True}
 NMT = {"batch": 136, "heads": 8, "target": 30, "source": 30}
+LAPTOP = {"batch": 100, "heads": 4, "target": 20, "source": 20, "head_dim": 32, "value_dim": 32}
 LONG = {"batch": 1, "heads": 8, "target": 4096, "source": 4096, "causal": True}
 FULL = {"batch": 4, "heads": 8, "target": 512, "source": 512}
 GPU = {"device_type": "cuda"}
@@ -24,7 +25,10 @@ GPU = {"device_type": "cuda"}
         (NMT, 2, "materialised"),
         (LONG, 2, "tiled"),
         (LM, 1, "materialised"),
-        (NMT, 1, "materialised"),
+        (NMT, 1, "batched"),
+        (LAPTOP, 1, "batched"),
+        (LAPTOP, 2, "batched"),
+        (LAPTOP | {"batch": 200}, 2, "materialised"),
         (FULL, 1, "sdpa"),
         (LONG, 1, "sdpa"),
         (FULL | {"dtype": torch.bfloat16}, 1, "materialised"),

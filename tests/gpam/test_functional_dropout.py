@@ -7,7 +7,7 @@ from gpam.attention import _tiling
 from gpam.attention._dropout import fill_dropout, random_words
 from gpam.attention.functional import BACKENDS, dual_softmax, softmax_attention
 
-FUSED = ("materialised", "tiled")
+FUSED = ("batched", "materialised", "tiled")
 PLACES = ("branches", "combined")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from gpam.attention._batched import batched
 from gpam.attention._dispatch import BACKENDS, choose_backend
 from gpam.attention._formula import reference
 from gpam.attention._fused import materialised, tiled
@@ -23,6 +24,7 @@ from gpam.errors import UsageError, did_you_mean
 __all__ = ["BACKENDS", "choose_backend", "dual_softmax", "softmax_attention", "sum_of_softmaxes"]
 
 _RUN: dict[str, Callable[[Problem], Tensor]] = {
+    "batched": batched,
     "materialised": materialised,
     "tiled": tiled,
     "sdpa": sdpa,
