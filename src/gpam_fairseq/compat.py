@@ -3,7 +3,8 @@
 Import this module before fairseq, in every process. It is the only place that knows what is wrong with fairseq:
 
 1. Python 3.11 refuses dataclass defaults without a hash, which two of fairseq's configurations have.
-2. torch 2.6 unpickles weights only by default, and fairseq checkpoints may hold an ``argparse.Namespace``.
+2. fairseq unpickles a checkpoint whole, which runs whatever code the file names. Here it takes tensors, plain data
+   and an ``argparse.Namespace`` (which fairseq's own checkpoints hold), and refuses anything else.
 3. fairseq composes its configuration with Hydra's 1.0 interface, which fails inside a Hydra 1.3 application.
 4. 0.12.2's encoder layer keeps a second, untrained copy of its weights and, in evaluation after loading a
    checkpoint, bypasses its attention module for a private softmax kernel. Under another mechanism that would be a
@@ -13,9 +14,12 @@ Import this module before fairseq, in every process. It is the only place that k
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import functools
+import pickle
+import re
 import types
 import warnings
 from collections.abc import Iterator
@@ -61,6 +65,25 @@ class _ModuleWith(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+
+def _load_without_executing(file: Any, **options: Any) -> Any:
+    """Repair 2: ``torch.load`` for a file that a stranger may have made.
+
+    Raises:
+        UsageError: it holds an object of another type.
+    """
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(file, **options | {"weights_only": True})
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if found is None:
+            raise
+        raise UsageError(
+            f"checkpoint {getattr(file, 'name', file)} holds an object of type {found[1]}, and making it could run any "
+            "code: only tensors and plain data are loaded; use a checkpoint that this suite or fairseq's trainer wrote"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -110,8 +133,7 @@ def _repair() -> None:
     from fairseq.dataclass import utils as dataclass_utils
     from fairseq.modules import transformer_layer
 
-    # Such a load executes what the file says, so only a run's own checkpoints may come here.
-    checkpoint_utils.torch = _ModuleWith(torch, load=functools.partial(torch.load, weights_only=False))
+    checkpoint_utils.torch = _ModuleWith(torch, load=_load_without_executing)
     token_block_dataset.np = _ModuleWith(numpy, compat=types.SimpleNamespace(long=int))
     dataclass_utils.initialize = _hydra_as_fairseq_knows_it
     dataclass_utils.compose = lambda name, overrides, strict=None: hydra.compose(name, overrides)

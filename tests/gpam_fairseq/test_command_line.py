@@ -1,6 +1,8 @@
 """fairseq's commands with the plugin: corpora in, scores out, and one sentence for a mistake."""
 
+import argparse
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import pytest
 import torch
 import toy
 from fairseq import checkpoint_utils
+
+from gpam.errors import UsageError
 
 SHORT = {"optimizer": "adam", "lr": 0.005, "max_update": 3, "max_tokens": 300, "num_workers": 0, "log_format": "json"}
 LM = {**SHORT, "task": "language_modeling", "tokens_per_sample": 24, "save_interval_updates": 0}
@@ -223,3 +227,51 @@ def test_as_a_program(parallel, tmp_path):
     )
     assert done.returncode == 2
     assert sentence(done.stderr).startswith("gpam_fairseq train: attention 'softmax' has no option 'lambda_neg'")
+
+
+class Hostile:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    trace, checkpoint = tmp_path / "was_here", tmp_path / "hostile.pt"
+    torch.save({"model": {}, "extra": Hostile(trace)}, checkpoint)
+    torch.load(checkpoint, weights_only=False)  # the trap works where nobody guards it
+    trace.rmdir()
+    return checkpoint, trace
+
+
+def test_the_loader_refuses_to_run_code(hostile):
+    checkpoint, trace = hostile
+    with pytest.raises(UsageError, match=r"hostile\.pt holds an object of type posix\.mkdir, and making it could run"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("command", ["generate", "validate"])
+def test_fairseqs_commands_refuse_too(hostile, command, parallel, capfd):
+    checkpoint, trace = hostile
+    assert toy.gpam(command, parallel, "--task", "translation", "--max-tokens", 300, "--path", checkpoint) == 2
+    assert "could run any code" in capfd.readouterr().err
+    assert not trace.exists()
+
+
+def test_a_resumed_training_refuses_too(hostile, parallel, tmp_path, capfd):
+    checkpoint, trace = hostile
+    arguments = ["--arch", "gpam_nmt", "--max-tokens", 300, "--restore-file", checkpoint, "--save-dir", tmp_path]
+    assert toy.gpam("train", parallel, *arguments, *toy.sizes("encoder", "decoder")) == 2
+    assert "could run any code" in capfd.readouterr().err
+    assert not trace.exists()
+
+
+def test_the_namespace_of_fairseqs_own_checkpoints_is_data(tmp_path):
+    torch.save({"args": argparse.Namespace(arch="transformer", lr=[0.1])}, tmp_path / "stock.pt")
+    loaded = checkpoint_utils.torch.load(tmp_path / "stock.pt")
+    assert loaded["args"] == argparse.Namespace(arch="transformer", lr=[0.1])
