@@ -1,6 +1,6 @@
-"""Time training steps, interleaved in one run. Options: configs/benchmark.yaml."""
+"""Time attention cores, layers, training steps and decoding in one run. Options: configs/benchmark.yaml."""
 
-from gpam_suite.benchmark.training_step import benchmark
+from gpam_suite.benchmark.run import benchmark
 from gpam_suite.command_line import run_hydra
 
 if __name__ == "__main__":

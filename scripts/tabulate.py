@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from gpam.errors import UsageError
+from gpam_suite.analysis.findings import update_findings
 from gpam_suite.command_line import guarded
 from gpam_suite.front_page import PUBLISHED, update_front_page
 from gpam_suite.report import build
@@ -18,6 +19,7 @@ def main() -> None:
         print(path)
     if results.resolve() == PUBLISHED:
         print(update_front_page())
+        print(update_findings())
 
 
 if __name__ == "__main__":

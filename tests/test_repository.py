@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpam_suite.analysis.findings import PAGE as FINDINGS
+from gpam_suite.analysis.findings import findings
 from gpam_suite.catalogue import PAGE, catalogue
 from gpam_suite.front_page import filled
 from gpam_suite.report import build
@@ -69,6 +71,8 @@ def test_published_pages_are_what_the_records_give(tmp_path):
         assert published.read_bytes() == path.read_bytes(), f"{published} is stale: make tables RESULTS=results"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert filled(readme, results) == readme, "README.md is stale: make tables RESULTS=results"
+    said = FINDINGS.read_text(encoding="utf-8")
+    assert said == findings(results), "docs/findings.md is stale: make tables RESULTS=results"
 
 
 def test_catalogue_is_what_the_registry_says():
@@ -78,7 +82,8 @@ def test_catalogue_is_what_the_registry_says():
 def _copy_records(results: Path) -> None:
     for path in (ROOT / "results").rglob("*"):
         relative = path.relative_to(ROOT / "results")
-        if path.is_file() and relative.parts[0] in ("runs", "paper") and "checkpoints" not in relative.parts:
+        sources = ("runs", "paper", "analysis")
+        if path.is_file() and relative.parts[0] in sources and "checkpoints" not in relative.parts:
             target = results / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())

@@ -2,5 +2,6 @@
 
 import gpam_fairseq.compat
 import gpam_fairseq.models
+import gpam_fairseq.recall
 
 __all__: list[str] = []

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.bootstrap import Bootstrap, Resampled, paired_bootstrap, resample
+from gpam_suite.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.records import HEADLINE_METRIC, Record, read_records
 from gpam_suite.settings import model_settings, training_settings
-from gpam_suite.statistics import Difference, Summary, difference, summarise
+from gpam_suite.statistics import Difference, Summary, difference, holm, seeds_needed, summarise
 
 BASELINE = "softmax"
 DEFAULT_OPTIONS = "default"
@@ -30,6 +30,11 @@ class Row:
     options: dict[str, Any]
     finished: tuple[Record, ...]
     lost: tuple[Record, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Model and options: what tells the rows of a table apart."""
+        return self.model, self.overrides_label
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -87,6 +92,13 @@ class Aggregate:
         return HEADLINE_METRIC[self.task]
 
     @property
+    def units(self) -> str:
+        """What a test set is resampled by, in the plural."""
+        if self.task == "nmt":
+            return f"{self.reference['protocol'].get('unit', 'sentence')}s"
+        return {"lm": "documents", "recall": "sequences"}[self.task]
+
+    @property
     def records(self) -> list[Record]:
         return [record for row in self.rows for record in row.records]
 
@@ -108,6 +120,30 @@ class Aggregate:
         if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
             return None
         return paired_bootstrap(row.resampled, self.baseline.resampled)
+
+    def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
+        """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
+        if self.test_set(row) is None:
+            return None
+        assert self.baseline is not None
+        return hierarchical_bootstrap(row.resampled or [], self.baseline.resampled or [])
+
+    @property
+    def compared(self) -> list[Row]:
+        """The rows that have a difference to the baseline; with more than one, p values want a correction."""
+        return [row for row in self.rows if self.difference(row)]
+
+    def corrected(self, find: Callable[[Row], Difference | Bootstrap | None]) -> dict[tuple[str, str], float]:
+        """Holm's p values of ``find`` (:meth:`difference`, :meth:`test_set`) by the row's key, where there are any."""
+        tests = {row.key: found.p_value for row in self.compared if (found := find(row))}
+        known = {key: p_value for key, p_value in tests.items() if p_value is not None}
+        return dict(zip(known, holm(list(known.values())), strict=True))
+
+    def seeds_needed(self, row: Row) -> int | None:
+        """Seeds that would show the observed difference of ``row`` (:func:`gpam_suite.statistics.seeds_needed`)."""
+        if self.baseline is None or self.difference(row) is None:
+            return None
+        return seeds_needed(row.values(self.metric), self.baseline.values(self.metric))
 
     def ratio(self, row: Row, *path: str, same_machine: bool = False) -> float | None:
         """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""

@@ -10,10 +10,10 @@ from gpam_suite.markup import markdown
 from gpam_suite.records import write_atomically
 
 PAGE = ROOT / "docs" / "mechanisms.md"
-MEASURED = ROOT / "results" / "benchmark" / "training_step.csv"
+MEASURED = ROOT / "results" / "benchmark" / "benchmark.csv"
 SITE = Site(embed_dim=512, num_heads=8)
 LENGTH = 512
-CASES = {"lm_laptop": "Step × (LM)", "nmt_laptop": "Step × (NMT)"}
+CASES = {"step_lm_laptop": "Step × (LM)", "step_nmt_laptop": "Step × (NMT)"}
 
 
 def catalogue(measured: Path = MEASURED) -> str:
@@ -69,7 +69,8 @@ def _times(measured: Path) -> dict[tuple[str, str], str]:
     if not measured.is_file():
         return {}
     with measured.open(encoding="utf-8", newline="") as file:
-        return {(row["case"], row["contender"]): row["time_ratio"] or "-" for row in csv.DictReader(file)}
+        rows = [row for row in csv.DictReader(file) if row["case"] in CASES and row["time_ratio"]]
+    return {(row["case"], row["contender"]): f"{float(row['time_ratio']):.2f}" for row in rows}
 
 
 def write_catalogue() -> Path:

@@ -8,12 +8,19 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.controls import controlled_sizes
+from gpam_suite.data import Prepared
 from gpam_suite.records import config_hash, run_folder
 
 NOT_PART_OF_A_RESULT = ("paths", "tracking", "experiment_name", "command")
 """Top-level nodes that say where and how a run is logged: they cannot change a number."""
 MODEL_FACTS = ("name", "label", "attention", "control")
 """Keys of the ``model`` node that are not options of the mechanism."""
+LONG_KINDS = {
+    "characters": "fairseq.task.tokens_per_sample",
+    "copy": "dataset.length",
+    "selective_recall": "dataset.length",
+}
+"""Kinds of data set whose sequences are of one length, and the option that sets it."""
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
@@ -26,7 +33,45 @@ def check(cfg: DictConfig) -> None:
             f"recipe '{cfg.recipe.name}' is for {cfg.recipe.task} and data set '{cfg.dataset.name}' is for "
             f"{cfg.dataset.task}; choose a recipe of the same task (configs/recipe/)"
         )
-    fairseq_config(cfg)
+    complete = fairseq_config(cfg)
+    check_window(cfg, complete)
+    length, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
+    if cfg.dataset.kind in LONG_KINDS and most is not None and most < length:
+        raise UsageError(
+            f"fairseq.dataset.max_tokens={most} is less than one sequence of {length} tokens; raise it, or shorten the "
+            f"sequences ({LONG_KINDS[cfg.dataset.kind]})"
+        )
+
+
+def check_window(cfg: DictConfig, complete: DictConfig) -> None:
+    """Refuse an ``evaluation.context_window`` that the run's samples cannot have; ``complete`` is fairseq's part."""
+    window, length = cfg.evaluation.get("context_window"), complete.task.get("tokens_per_sample")
+    if cfg.dataset.task == "lm":
+        if isinstance(window, bool) or not isinstance(window, int) or not 0 <= window < length:
+            raise UsageError(
+                f"evaluation.context_window: got '{window}', wanted a whole number from 0 to {length - 1}, below "
+                f"fairseq.task.tokens_per_sample={length}"
+            )
+    elif window is not None:
+        raise UsageError(f"evaluation.context_window={window} does not apply to a {cfg.dataset.task} run; leave it out")
+
+
+def check_pieces(cfg: DictConfig, prepared: Prepared) -> None:
+    """Refuse pieces of documents that do not fit into a batch: fairseq would leave them out, or fail in the end."""
+    if prepared.kind != "documents":
+        return
+    complete, longest = fairseq_config(cfg), prepared.longest()
+    limits = {"fairseq.dataset.max_tokens": complete.dataset.max_tokens}
+    limits |= {"evaluation.max_tokens": cfg.evaluation.max_tokens}
+    for side in ("source", "target"):
+        limits[f"fairseq.task.max_{side}_positions"] = complete.task[f"max_{side}_positions"]
+        limits[f"fairseq.model.max_{side}_positions"] = complete.model[f"max_{side}_positions"]
+    for name, limit in limits.items():
+        if limit is not None and limit < longest:
+            raise UsageError(
+                f"{name}={limit} is less than the longest piece of {prepared.manifest['name']}, {longest} tokens with "
+                f"dataset.budget={cfg.dataset.budget}; raise it, or lower the budget"
+            )
 
 
 def model_options(cfg: DictConfig) -> dict[str, Any]:

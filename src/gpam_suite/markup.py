@@ -6,6 +6,10 @@ from gpam_suite.formatting import MISSING
 
 _TEXT_COLUMNS = {"Model", "Status", "Data set", "Metric", "Note", "Mark", "Mechanism", "Formula", "Row sum"}
 _TEXT_COLUMNS |= {
+    "Case",
+    "Contender",
+    "Ratio",
+    "Met",
     "Weights lie in",
     "Negative",
     "Source",
@@ -15,6 +19,9 @@ _TEXT_COLUMNS |= {
     "Option",
     "Default",
     "Meaning",
+    "Setting",
+    "Fact",
+    "Number",
 }
 
 

@@ -7,7 +7,7 @@ from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.bootstrap import RESAMPLES
 from gpam_suite.formatting import listed
 from gpam_suite.records import Record
-from gpam_suite.statistics import seeds_warning
+from gpam_suite.statistics import MOST_SEEDS, POWER, seeds_warning
 
 
 def _spread(records: Sequence[Record], field: str) -> str:
@@ -59,19 +59,45 @@ def how_to_read(aggregate: Aggregate) -> list[str]:
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
     drawn = {found.units for row in aggregate.rows if (found := aggregate.test_set(row))}
+    many = len(aggregate.compared) > 1
+    corrected = f"; the p values are, by Holm's method over {len(aggregate.compared)} comparisons" if many else ""
     lines = [
         f"Differences and ratios are to {baseline.label}. Over seeds: {methods}; intervals are not corrected for the "
-        "number of rows."
+        f"number of rows{corrected}."
     ]
     if drawn:
-        unit = "sentences" if aggregate.task == "nmt" else "documents"
         lines.append(
-            f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {unit}, {RESAMPLES} resamples; "
-            "it holds for the trained models at hand and says nothing about other seeds."
+            f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
+            "resamples; it holds for the trained models at hand and says nothing about other seeds."
         )
+    if many and any(aggregate.seeds_and_test_set(row) for row in aggregate.rows):
+        lines.append(f"Over seeds and test set: {BOTH_DRAWN}.")
+    wanted = {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))} if many else {}
+    if wanted:
+        counts = ", ".join(f"{label} {number_of_seeds(count)}" for label, count in wanted.items())
+        lines.append(f"{ENOUGH_FOR}: {counts}.")
     if any(row.machine != baseline.machine or len(row.machine) != 1 for row in aggregate.rows if row.finished):
         lines.append("Speed and memory ratios are given only where both sides ran on the same hardware.")
+    lines.append(
+        "Training speed is the median of each run's own log, whatever else its machine did meanwhile; `make benchmark` "
+        "compares speeds side by side."
+    )
     return lines
+
+
+BOTH_DRAWN = (
+    "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
+    "five seeds it is too narrow"
+)
+ENOUGH_FOR = (
+    f"Seeds that a paired t test would need to show the observed difference with power {POWER}, if it and its spread "
+    "were the true ones (few seeds know them badly)"
+)
+
+
+def number_of_seeds(count: int) -> str:
+    """``12``, or ``more than 1,000``."""
+    return f"more than {formatting.count(MOST_SEEDS)}" if count > MOST_SEEDS else str(count)
 
 
 def few_seeds(aggregate: Aggregate) -> list[str]:

@@ -6,7 +6,7 @@ from gpam_suite.formatting import plural
 from gpam_suite.provenance import few_seeds
 from gpam_suite.tables import LOWER_IS_BETTER
 
-_QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU"}
+_QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accuracy": "points of accuracy"}
 
 
 def reading(aggregate: Aggregate) -> list[str]:
@@ -21,7 +21,7 @@ def reading(aggregate: Aggregate) -> list[str]:
     if len(intervals) > 1:
         sentences.append(
             f"{len(intervals)} intervals are read here and none is corrected for that: were there no difference at "
-            "all, about one in twenty would still exclude zero by chance."
+            "all, about one in twenty would still exclude zero by chance. " + _after_holm(aggregate)
         )
     sentences += [f"**Warning.** {warning}" for warning in few_seeds(aggregate)]
     return sentences
@@ -51,13 +51,21 @@ def _compare(aggregate: Aggregate, row: Row) -> str:
     return f"{start}, {interval} {verdict}; {_on_test_set(aggregate, row)}{lost}"
 
 
+def _after_holm(aggregate: Aggregate) -> str:
+    corrected = aggregate.corrected(aggregate.difference)
+    left = [row.label for row in aggregate.compared if corrected.get(row.key, 1.0) < 0.05]
+    return (
+        f"Corrected by Holm's method, {formatting.listed(left) if left else 'none of them'} "
+        f"{'differ' if len(left) > 1 else 'differs'} from {aggregate.baseline.label} over seeds at the 5 % level."
+    )
+
+
 def _on_test_set(aggregate: Aggregate, row: Row) -> str:
     found = aggregate.test_set(row)
     if found is None:
         return "no test over the test set, as scores are missing."
-    units = "sentences" if aggregate.task == "nmt" else "documents"
     holds = "holds" if found.low <= 0 <= found.high else "excludes"
     return (
-        f"over the {units} of the test set the interval is {formatting.interval(found.low, found.high)} "
+        f"over the {aggregate.units} of the test set the interval is {formatting.interval(found.low, found.high)} "
         f"({formatting.p_value(found.p_value)}) and {holds} zero, for these trained models."
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 
-HEADLINE_METRIC = {"lm": "test_perplexity", "nmt": "test_bleu"}
+HEADLINE_METRIC = {"lm": "test_perplexity", "nmt": "test_bleu", "recall": "test_accuracy"}
 """The number a task is judged by; a record with status ``finished`` must hold it."""
 
 _TEXT = {"type": "string"}
@@ -39,6 +39,12 @@ def _finished(task: str, protocol: list[str]) -> dict[str, Any]:
     }
 
 
+_ADDED_LATER: dict[str, Any] = {
+    "gradient_norms": _map_of(_NUMBER_OR_NULL, description="map/module to the median of its norm over the history"),
+    "learned_scalars": _map_of(_NUMBER_OR_NULL, description="name/module to a learned lambda's last value"),
+}
+"""Fields that records of earlier runs lack."""
+
 _PROPERTIES: dict[str, Any] = {
     "schema_version": {"const": SCHEMA_VERSION},
     "status": {"enum": ["finished", "failed", "diverged"]},
@@ -55,7 +61,9 @@ _PROPERTIES: dict[str, Any] = {
     "seed": {"type": "integer"},
     "gpu": {**_NAME, "description": "name of the gpu config, e.g. cpu or multi4"},
     "world_size": {"type": "integer", "minimum": 1},
-    "metrics": _map_of(_NUMBER_OR_NULL, description="perplexities per word, losses in nats, BLEU and chrF in percent"),
+    "metrics": _map_of(
+        _NUMBER_OR_NULL, description="perplexities by protocol.unit, losses in nats, the others in percent"
+    ),
     "protocol": {"type": "object", "description": "everything two numbers must share to be comparable"},
     "parameters": _map_of(
         _COUNT_OR_NULL,
@@ -99,7 +107,7 @@ SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": list(_PROPERTIES),
-    "properties": _PROPERTIES,
+    "properties": {**_PROPERTIES, **_ADDED_LATER},
     "allOf": [
         {
             "if": {"properties": {"status": {"const": "finished"}}},
@@ -108,6 +116,7 @@ SCHEMA: dict[str, Any] = {
         },
         _finished("lm", ["unit", "context_window", "tokens_per_sample", "split", "checkpoint"]),
         _finished("nmt", ["beam", "length_penalty", "checkpoint", "averaged_checkpoints", "sacrebleu", "split"]),
+        _finished("recall", ["unit", "decoding", "length", "split", "checkpoint"]),
     ],
 }
 """JSON Schema (draft 2020-12) of a record."""

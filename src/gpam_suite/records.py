@@ -5,8 +5,9 @@
 - ``record.json``: what was run and what came out (:data:`SCHEMA`); a run is done when this file is there,
 - ``config.yaml``: the resolved configuration,
 - ``metrics.jsonl``: the history, one object a line (``update``, ``split``, ``token_perplexity``, ...),
-- ``scores.jsonl``: the test set, one object a document (language modelling: ``document``, ``words``, ``nll`` in nats)
-  or a sentence (translation: ``sentence``, ``bleu`` = [system length, reference length, 4 matches, 4 totals]),
+- ``scores.jsonl``: the test set, one object a document (language modelling: ``document``, ``words``, ``nll`` in nats),
+  a sentence or a document (translation: ``sentence`` or ``document``, ``bleu`` = [system length, reference length,
+  4 matches, 4 totals]), or a sequence (recall: ``sequence``, ``answers``, ``correct``, ``nll`` in nats),
 - ``hypotheses.txt``: the translations of the test set, one a line.
 
 Records are the truth: tables, figures and trackers are made from them.
@@ -32,6 +33,7 @@ from gpam_suite.record_schema import HEADLINE_METRIC, SCHEMA, SCHEMA_VERSION
 __all__ = [
     "HEADLINE_METRIC",
     "HISTORY",
+    "HYPOTHESES",
     "RECORD",
     "SCHEMA",
     "SCHEMA_VERSION",
@@ -52,7 +54,7 @@ __all__ = [
     "write_scores",
 ]
 
-RECORD, HISTORY, SCORES = "record.json", "metrics.jsonl", "scores.jsonl"
+RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
 _LONGEST_NAME = 150  # file systems allow 255 bytes; this leaves room for suffixes
 _VALIDATOR = Draft202012Validator(SCHEMA)
 
@@ -69,7 +71,7 @@ class Record:
 
     @property
     def headline(self) -> float | None:
-        """Test perplexity or BLEU; None when the run has none."""
+        """Test perplexity, BLEU or accuracy; None when the run has none."""
         return self.data["metrics"].get(HEADLINE_METRIC[self.data["task"]])
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gpam_suite.aggregate import Aggregate, read_aggregates
+from gpam_suite.analysis.inside import inside, render_inside
 from gpam_suite.figures import plots, render_figures
 from gpam_suite.markup import markdown
 from gpam_suite.paper import paper_lines, paper_rows, read_papers
@@ -12,7 +13,7 @@ from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_files
 from gpam_suite.tables import cells, columns, header, render_tables
 
-_TASK_TITLE = {"lm": "Language modelling", "nmt": "Translation"}
+_TASK_TITLE = {"lm": "Language modelling", "nmt": "Translation", "recall": "Recall"}
 
 _INTRODUCTION = """# Results
 
@@ -46,7 +47,8 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     if experiment and not chosen:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
     tables, figures = render_tables(results, chosen), render_figures(results, chosen)
-    return write_files({**tables, **figures, **_render(results, everything)})
+    looked = render_inside(results, chosen, everything)
+    return write_files({**tables, **figures, **looked, **_render(results, everything)})
 
 
 def _render(results: Path, aggregates: list[Aggregate]) -> dict[Path, str]:
@@ -56,6 +58,7 @@ def _render(results: Path, aggregates: list[Aggregate]) -> dict[Path, str]:
     else:
         parts.append("No run has been recorded yet.\n")
     parts += [part for aggregate in aggregates for part in _section(results, aggregate)]
+    parts += inside(results, aggregates)
     parts += _papers(results)
     return {Path(results) / "README.md": "\n".join(parts)}
 

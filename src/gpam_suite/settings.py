@@ -32,6 +32,12 @@ def training_settings(record: Record) -> dict[str, Any]:
     return found
 
 
+def all_settings(record: Record) -> dict[str, Any]:
+    """Dotted name to value of everything in the run's configuration; the options alone without ``config.yaml``."""
+    config = _read(record) or {"model": {"name": record["model"], **record["options"]}, "seed": record["seed"]}
+    return {name: value for key, node in config.items() for name, value in _leaves(node, key)}
+
+
 def model_settings(record: Record) -> dict[str, Any]:
     """Dotted name to value of the model's size and placement (``fairseq.model``); controls may differ in it."""
     return dict(_leaves((_read(record).get("fairseq") or {}).get("model"), "fairseq.model"))

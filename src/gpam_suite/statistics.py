@@ -12,6 +12,8 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 ENOUGH_SEEDS = 3
+POWER = 0.8
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,14 @@ class Difference:
     """Mean of a model minus mean of its baseline, over seeds.
 
     ``low`` and ``high`` bound the 95 % interval and are None where one seed is all there is; ``method`` says how they
-    were made.
+    were made. ``p_value`` is the two-sided p value of the same t test, ``2 P(T > |d| / error)``.
     """
 
     estimate: float
     low: float | None
     high: float | None
     method: str
+    p_value: float | None = None
 
     @property
     def holds_zero(self) -> bool | None:
@@ -72,19 +75,79 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Di
     if min(len(a), len(b)) < 2:
         return Difference(center, None, None, "no interval: one seed")
     if set(values) == set(baseline):
-        paired = mean_interval([values[seed] - baseline[seed] for seed in sorted(values)])
+        differences = _paired(values, baseline)
+        paired = mean_interval(differences)
         assert paired is not None
-        return Difference(center, *paired, f"paired t over {len(a)} seeds")
+        p_value = _p_value(center, float(np.std(differences, ddof=1) / np.sqrt(len(a))), len(a) - 1)
+        return Difference(center, *paired, f"paired t over {len(a)} seeds", p_value)
     va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    method = f"Welch t over {len(a)} and {len(b)} seeds"
     if va + vb == 0:
-        return Difference(center, center, center, f"Welch t over {len(a)} and {len(b)} seeds")
+        return Difference(center, center, center, method, _p_value(center, 0.0, 1.0))
     freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    half = float(_t_quantile(freedom) * np.sqrt(va + vb))
-    return Difference(center, center - half, center + half, f"Welch t over {len(a)} and {len(b)} seeds")
+    error = float(np.sqrt(va + vb))
+    half = _t_quantile(freedom) * error
+    return Difference(center, center - half, center + half, method, _p_value(center, error, freedom))
+
+
+def _paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:
+    return [values[seed] - baseline[seed] for seed in sorted(values)]
 
 
 def _t_quantile(freedom: float) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
+
+
+def _p_value(center: float, error: float, freedom: float) -> float:
+    """Two-sided p value of ``center / error``; without any spread 1 for no difference and 0 for one."""
+    if error == 0:
+        return float(center == 0)
+    return float(2 * stats.t.sf(abs(center) / error, freedom))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's corrected p values (1979, "A Simple Sequentially Rejective Multiple Test Procedure"), in the given order.
+
+    With ``p(1) <= ... <= p(m)`` the i-th becomes ``max over j <= i of min(1, (m - j + 1) p(j))``. Calling those below
+    0.05 different keeps the chance of even one false call below 0.05, however the tests depend on each other.
+    """
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = highest
+    return corrected
+
+
+def power(count: int, effect: float) -> float:
+    """Chance that a paired t test over ``count`` seeds finds a true difference of ``effect`` standard deviations.
+
+    The two-sided test at 5 % rejects where ``|T| > q = t(0.975, n-1)``, and T follows the noncentral t distribution
+    with ``n - 1`` degrees of freedom and noncentrality ``sqrt(n) effect``; so ``P(T > q) + P(T < -q)`` (Cohen 1988,
+    chapter 2). ``effect`` is the mean of the differences by seed over their standard deviation, without a unit.
+    """
+    limit, shift = _t_quantile(count - 1), float(np.sqrt(count) * abs(effect))
+    found = stats.nct.sf(limit, count - 1, shift), stats.nct.cdf(-limit, count - 1, shift)
+    return float(np.nansum(found))  # the far tail of a large shift is zero, which scipy may give as NaN
+
+
+def seeds_needed(values: Mapping[int, float], baseline: Mapping[int, float]) -> int | None:
+    """Least number of seeds with which a paired t test finds the observed difference with a :func:`power` of 0.8.
+
+    It takes the observed ``mean / sd`` of the differences by seed for the true one, which few seeds know badly: an
+    order of magnitude, not a promise. None where it cannot be said: seeds that differ between the sides, fewer than
+    two, no difference, or no spread. Above :data:`MOST_SEEDS` it is ``MOST_SEEDS + 1``.
+    """
+    if set(values) != set(baseline) or len(values) < 2:
+        return None
+    observed = summarise(_paired(values, baseline))
+    if not observed.mean or not observed.sd:
+        return None
+    effect = observed.mean / observed.sd
+    low, high = 2, MOST_SEEDS + 1
+    while low < high:  # power grows with the number of seeds
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle, effect) >= POWER else (middle + 1, high)
+    return low
 
 
 def seeds_warning(count: int) -> str | None:

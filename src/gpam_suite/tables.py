@@ -8,6 +8,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gpam_suite import formatting
@@ -18,9 +19,25 @@ from gpam_suite.paper import Paper, paper_lines, paper_rows, read_papers
 from gpam_suite.provenance import commands, how_to_read, provenance
 from gpam_suite.records import safe_name, write_files
 
-METRIC_LABEL = {"test_perplexity": "Test perplexity", "test_bleu": "Test BLEU", "test_chrf": "Test chrF"}
-LOWER_IS_BETTER = {"test_perplexity"}
-SECOND_METRIC = {"nmt": "test_chrf"}
+METRIC_LABEL = {
+    "test_perplexity": "Test perplexity",
+    "test_bits_per_character": "Test bits per character",
+    "test_bleu": "Test BLEU",
+    "test_sentence_bleu": "Test BLEU per sentence",
+    "test_chrf": "Test chrF",
+    "test_ter": "Test TER",
+    "test_misaligned_pieces": "Pieces with a wrong number of sentences",
+    "test_accuracy": "Test accuracy in percent",
+    "test_exact_match": "Test sequences all right in percent",
+}
+LOWER_IS_BETTER = {"test_perplexity", "test_bits_per_character", "test_ter", "test_misaligned_pieces"}
+SECOND_METRICS = {
+    "lm": ("test_bits_per_character",),
+    "nmt": ("test_chrf", "test_ter", "test_sentence_bleu", "test_misaligned_pieces"),
+    "recall": ("test_exact_match",),
+}
+"""What stands beside the headline metric where the records have it."""
+_LONG_TABLE_ONLY = {"test_chrf", "test_ter", "test_misaligned_pieces"}
 
 
 @dataclass(frozen=True)
@@ -32,17 +49,23 @@ class Column:
     short: bool = True
 
 
-def metric_title(aggregate: Aggregate, metric: str | None = None) -> str:
-    """``Test perplexity per word`` or ``Test BLEU``: the metric with its unit, for table heads and axes."""
-    metric = metric or aggregate.metric
-    unit = aggregate.reference["protocol"].get("unit") if aggregate.task == "lm" else None
-    return METRIC_LABEL[metric] + (f" per {unit}" if unit else "")
+def metric_title(aggregate: Aggregate) -> str:
+    """``Test perplexity per word`` or ``Test BLEU``: the headline metric with its unit, for table heads and axes."""
+    unit = aggregate.reference["protocol"].get("unit") if aggregate.task != "recall" else None
+    return METRIC_LABEL[aggregate.metric] + (f" per {unit}" if unit else "")
+
+
+def second_metrics(aggregate: Aggregate) -> list[str]:
+    """The metrics beside the headline one that any finished seed has."""
+    return [metric for metric in SECOND_METRICS[aggregate.task] if any(row.values(metric) for row in aggregate.rows)]
 
 
 def columns(aggregate: Aggregate) -> list[Column]:
     """The columns of an experiment's table. Differences and ratios are to the baseline row."""
-    metric, second = aggregate.metric, SECOND_METRIC.get(aggregate.task)
-    arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
+    metric = aggregate.metric
+
+    def arrow(name: str) -> str:
+        return "↓" if name in LOWER_IS_BETTER else "↑"
 
     def value(row: Row, name: str) -> str:
         summary = row.summary(name)
@@ -68,14 +91,16 @@ def columns(aggregate: Aggregate) -> list[Column]:
     found = [
         Column("Model", lambda row: row.label),
         Column("Seeds", seeds),
-        Column(f"{metric_title(aggregate)} {arrow}", lambda row: value(row, metric)),
+        Column(f"{metric_title(aggregate)} {arrow(metric)}", lambda row: value(row, metric)),
     ]
-    if second:
-        found.append(Column(f"{METRIC_LABEL[second]} ↑", lambda row: value(row, second), short=False))
+    for second in second_metrics(aggregate):
+        title = f"{METRIC_LABEL[second]} {arrow(second)}"
+        found.append(Column(title, partial(value, name=second), second not in _LONG_TABLE_ONLY))
     return [
         *found,
         Column("Difference over seeds [95 %]", over_seeds),
         Column("Difference on the test set [95 %]", on_test_set, short=False),
+        *_many_comparisons(aggregate),
         Column("Parameters", lambda row: formatting.count(row.mean("parameters", "total")), short=False),
         Column("Extra parameters", extra),
         Column(
@@ -87,6 +112,23 @@ def columns(aggregate: Aggregate) -> list[Column]:
             lambda row: formatting.number(aggregate.ratio(row, "memory", "peak_bytes", same_machine=True)),
             short=False,
         ),
+    ]
+
+
+def _many_comparisons(aggregate: Aggregate) -> list[Column]:
+    """What a table of more than one comparison adds: both tests corrected by Holm, and seeds and test set in one."""
+    if len(aggregate.compared) < 2:
+        return []
+    over_seeds, test_set = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)
+
+    def both(row: Row) -> str:
+        found = aggregate.seeds_and_test_set(row)
+        return formatting.estimate(found.estimate, found.low, found.high) if found else MISSING
+
+    return [
+        Column("Over seeds, Holm", lambda row: formatting.p_value(over_seeds.get(row.key)), short=False),
+        Column("On the test set, Holm", lambda row: formatting.p_value(test_set.get(row.key)), short=False),
+        Column("Difference over seeds and test set [95 %]", both, short=False),
     ]
 
 
@@ -109,7 +151,8 @@ def header(chosen: Sequence[Column]) -> list[str]:
 
 def csv_table(aggregate: Aggregate) -> str:
     """One line a model and one a lost seed, with six significant digits, for those who go on computing."""
-    metric, second = aggregate.metric, SECOND_METRIC.get(aggregate.task)
+    metric, seconds = aggregate.metric, second_metrics(aggregate)
+    holm_seeds, holm_test_set = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)
     lines = []
     for row in aggregate.rows:
         over_seeds, test_set, summary = aggregate.difference(row), aggregate.test_set(row), row.summary(metric)
@@ -126,8 +169,8 @@ def csv_table(aggregate: Aggregate) -> str:
             "metric": metric,
             "mean": summary.mean,
             "sd": summary.sd,
-            "chrf_mean": row.summary(second).mean if second else None,
-            "chrf_sd": row.summary(second).sd if second else None,
+            "chrf_mean": row.summary("test_chrf").mean,
+            "chrf_sd": row.summary("test_chrf").sd,
             "difference": over_seeds and over_seeds.estimate,
             "difference_low": over_seeds and over_seeds.low,
             "difference_high": over_seeds and over_seeds.high,
@@ -146,6 +189,20 @@ def csv_table(aggregate: Aggregate) -> str:
             "peak_bytes": row.mean("memory", "peak_bytes"),
             "memory_ratio": aggregate.ratio(row, "memory", "peak_bytes", same_machine=True),
         }
+        if len(aggregate.compared) > 1:
+            both = aggregate.seeds_and_test_set(row)
+            line |= {
+                "difference_p": over_seeds and over_seeds.p_value,
+                "difference_p_holm": holm_seeds.get(row.key),
+                "test_set_p_holm": holm_test_set.get(row.key),
+                "seeds_and_test_set_low": both and both.low,
+                "seeds_and_test_set_high": both and both.high,
+                "seeds_needed": aggregate.seeds_needed(row),
+            }
+        for second in seconds:
+            if second != "test_chrf":  # it has its own columns, in every table
+                summary = row.summary(second)
+                line |= {f"{second}_mean": summary.mean, f"{second}_sd": summary.sd}
         lines.append(line)
         for lost in row.lost:
             own = {"status": lost["status"], "reason": lost["reason"], "seeds": lost["seed"]}

@@ -111,6 +111,11 @@ def test_odd_lengths(backend, length, causal):
     assert_matches_formula(backend, target=length, source=length, causal=causal)
 
 
+@pytest.mark.parametrize("backend", FUSED)
+def test_rows_of_more_than_a_thousand_keys(backend):
+    assert_matches_formula(backend, batch=1, heads=1, target=1100, source=1100, causal=True)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("target, source", [(1, 70), (70, 1), (33, 100), (130, 17)])
 @pytest.mark.parametrize("mask", [None, "right", "full"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpam.attention import functional
-from gpam.attention._tiling import LANE, ROWS, chunks, row_blocks
+from gpam.attention._tiling import LANE, LONG_ROWS, ROWS, chunks, row_blocks
 from gpam.attention.functional import BACKENDS, choose_backend
 
 LM = {"batch": 4, "heads": 8, "target": 512, "source": 512, "causal": True}
@@ -15,13 +15,14 @@ LAPTOP = {"batch": 100, "heads": 4, "target": 20, "source": 20, "head_dim": 32, 
 LONG = {"batch": 1, "heads": 8, "target": 4096, "source": 4096, "causal": True}
 FULL = {"batch": 4, "heads": 8, "target": 512, "source": 512}
 GPU = {"device_type": "cuda"}
+HALF = {"dtype": torch.bfloat16}
 
 
 @pytest.mark.parametrize(
     "case, branches, want",
     [
         (LM, 2, "materialised"),
-        (LM | {"batch": 16}, 2, "tiled"),
+        (LM | {"batch": 32}, 2, "tiled"),
         (NMT, 2, "materialised"),
         (LONG, 2, "tiled"),
         (LM, 1, "materialised"),
@@ -35,7 +36,14 @@ GPU = {"device_type": "cuda"}
         (FULL | {"dropout": 0.1}, 1, "materialised"),
         (LONG | {"dropout": 0.1}, 1, "tiled"),
         (FULL | {"value_dim": 128}, 1, "materialised"),
+        (NMT | {"target": 1}, 2, "packed"),
+        (NMT | GPU | {"target": 1}, 2, "packed"),
         (LM | GPU, 2, "sdpa"),
+        (LM | GPU | HALF, 2, "grouped"),
+        (LM | GPU | HALF | {"dropout": 0.1}, 2, "grouped"),
+        (LM | GPU | HALF | {"padded": True}, 2, "sdpa"),
+        (LM | GPU | HALF | {"shared_keys": False}, 2, "sdpa"),
+        (LM | GPU | HALF, 1, "sdpa"),
         (LM | GPU | {"dropout": 0.1}, 2, "sdpa"),
         (LM | GPU | {"dropout": 0.1, "dropout_on": "combined"}, 2, "reference"),
         (LM | GPU | {"dropout": 0.1, "dropout_on": "combined"}, 1, "sdpa"),
@@ -43,7 +51,7 @@ GPU = {"device_type": "cuda"}
 )
 def test_choose_backend(case, branches, want):
     plain = {"head_dim": 64, "value_dim": 64, "causal": False, "dropout": 0.0, "dropout_on": "branches"}
-    plain |= {"dtype": torch.float32, "device_type": "cpu"}
+    plain |= {"dtype": torch.float32, "device_type": "cpu", "shared_keys": True, "padded": False}
     assert choose_backend(**(plain | case), branches=branches) == want
 
 
@@ -64,6 +72,7 @@ def test_auto_runs_what_is_chosen(monkeypatch):
     assert seen == {
         "batch": 2, "heads": 3, "target": 5, "source": 6, "head_dim": 4, "value_dim": 8, "branches": 2, "causal": False,
         "dropout": 0.1, "dropout_on": "combined", "dtype": torch.float32, "device_type": "cpu",
+        "shared_keys": True, "padded": False,
     }  # fmt: skip
 
 
@@ -85,12 +94,12 @@ def test_chunks_cover_every_head_once(batch, heads, head_bytes, thread_bytes, th
     assert (covered == 2).all()
 
 
-@given(target=st.integers(1, 300), source=st.integers(1, 300), causal=st.booleans())
+@given(target=st.integers(1, 300), source=st.integers(1, 300) | st.just(2000), causal=st.booleans())
 def test_row_blocks_cover_every_row_and_every_visible_key(target, source, causal):
     source = target if causal else source
     blocks = row_blocks(target, source, causal)
     rows = sorted(row for block in blocks for row in range(block.start, block.start + block.count))
     assert rows == list(range(target))
-    assert all(block.count <= ROWS and block.width % LANE == 0 for block in blocks)
+    assert all(block.count <= (LONG_ROWS if source > 1024 else ROWS) and block.width % LANE == 0 for block in blocks)
     assert all(block.width >= (block.stop if causal else source) for block in blocks)
     assert blocks[0].width == max(block.width for block in blocks)

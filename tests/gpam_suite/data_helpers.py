@@ -23,6 +23,13 @@ def mirror() -> Path:
     return folder
 
 
+def preparations(data: Path) -> list[str]:
+    """Names of the finished preparations in a data folder, and of whatever lies there that should not."""
+    if not data.is_dir():
+        return []
+    return sorted(path.name for path in data.iterdir() if path.name not in ("downloads", "stages"))
+
+
 def node(name: str, **changes: Any) -> dict[str, Any]:
     """The shipped ``configs/dataset/<name>.yaml`` with some values changed."""
     return OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{name}.yaml")) | changes

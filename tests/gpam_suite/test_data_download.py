@@ -123,10 +123,16 @@ def test_shipped_nodes(path):
     assert dataset["name"] == path.stem
     assert dataset["label"]
     files = dataset.get("files", {}).values()
-    for file in files if dataset["task"] == "lm" else (side for split in files for side in split.values()):
-        assert file["urls"] and all(url.startswith("https://") for url in file["urls"])
-        assert file["checksums"]
+    files = list(files if dataset["task"] == "lm" else (side for split in files for side in split.values()))
+    archives = dataset.get("archives", {})
+    for file in [*files, *archives.values()]:
+        described = file.get("archive") in archives or file["urls"]
+        assert described or "not redistributable" in dataset["licence"]
+        assert all(url.startswith("https://") for url in file["urls"])
+        assert file["checksums"] or file["bytes"]  # of the IWSLT14 archive only the size is known
         for checksum in file["checksums"]:
             kind, _, value = checksum.partition(":")
-            assert len(value) == {"sha256": 64, "git": 40}[kind]
+            assert len(value) == {"sha256": 64, "sha1": 40, "git": 40, "md5": 32}[kind]
             int(value, 16)
+    if dataset["kind"] in ("files", "corpora"):
+        assert dataset["licence"] and dataset["citation"] and dataset["expect"]

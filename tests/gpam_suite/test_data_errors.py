@@ -1,7 +1,7 @@
 """Every mistake of a user's is one clear sentence, and leaves no half-made preparation."""
 
 import pytest
-from data_helpers import PLAIN, monolingual, node, parallel
+from data_helpers import PLAIN, monolingual, node, parallel, preparations
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
@@ -11,8 +11,8 @@ def refused(tmp_path, dataset, match, options=PLAIN, **paths):
     with pytest.raises(UsageError, match=match) as caught:
         prepare(dataset, options, {"data": tmp_path / "data"} | paths)
     assert "\n" not in str(caught.value)
-    data = tmp_path / "data"
-    assert not data.is_dir() or [path.name for path in data.iterdir() if path.name != "downloads"] == []
+    assert preparations(tmp_path / "data") == []
+    assert not list((tmp_path / "data").rglob("*.tmp"))
 
 
 @pytest.mark.parametrize(

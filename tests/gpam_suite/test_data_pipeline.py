@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from data_helpers import ENGLISH, GERMAN, PLAIN, monolingual, parallel
+from data_helpers import ENGLISH, GERMAN, PLAIN, monolingual, parallel, preparations
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
@@ -137,21 +137,22 @@ def test_damaged_preparation_is_made_again(tmp_path, damage):
     if damage == "bin/train.bin":
         assert (second.folder / damage).read_bytes() == content
     assert second.manifest["files"] == first.manifest["files"]
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [first.folder.name]
+    assert preparations(tmp_path / "data") == [first.folder.name]
 
 
 @pytest.mark.parametrize(
     ("module", "step"),
-    [(build, "learn"), (build, "build_dictionary"), (build, "binarise"), (pipeline, "_publish")],
+    [(build, "tokenise"), (build, "build_dictionary"), (build, "binarise"), (pipeline, "_publish")],
 )
-def test_killed_preparation_leaves_nothing(tmp_path, monkeypatch, module, step):
+def test_killed_preparation_leaves_nothing_unfinished(tmp_path, monkeypatch, module, step):
     def killed(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, step, killed)
     with pytest.raises(KeyboardInterrupt):
         prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data"})
-    assert list((tmp_path / "data").iterdir()) == []
+    assert preparations(tmp_path / "data") == []
+    assert not list((tmp_path / "data").rglob("*.tmp"))
     monkeypatch.undo()
     assert prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data"}).words("train") == 115
 
@@ -178,7 +179,7 @@ def test_two_processes_at_once_both_succeed(tmp_path):
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    assert got == {path.name for path in (tmp_path / "data").iterdir()} and len(got) == 1
+    assert sorted(got) == preparations(tmp_path / "data") and len(got) == 1
 
 
 def test_manifest_describes_the_files(tmp_path):

@@ -249,6 +249,7 @@ def test_bleu_is_what_sacrebleu_says_of_the_hypotheses(nmt):
     record = read_record(folder)
     assert record["metrics"]["test_bleu"] == sacrebleu.corpus_bleu(hypotheses, [references]).score
     assert record["metrics"]["test_chrf"] == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert record["metrics"]["test_ter"] == sacrebleu.corpus_ter(hypotheses, [references]).score
 
 
 def test_context_window_scores_every_token_once_with_its_context():

@@ -2,10 +2,11 @@
 
 import torch
 
-BACKENDS = ("batched", "materialised", "tiled", "sdpa", "reference")
+BACKENDS = ("batched", "materialised", "tiled", "packed", "sdpa", "grouped", "reference")
+GPU_BACKENDS = ("triton",)  # these run on a GPU only
 
 # Probabilities that a call on a CPU keeps for its backward pass, at most; beyond it recomputes them.
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 150 << 20
 # Up to so many of them, with one branch and with more, whole-call products beat tiles, which cost their copies.
 BATCHED_BYTES = (4 << 20, 3 << 19)
 
@@ -24,6 +25,8 @@ def choose_backend(
     dropout_on: str,
     dtype: torch.dtype,
     device_type: str,
+    shared_keys: bool,
+    padded: bool,
 ) -> str:
     """The name in ``BACKENDS`` that ``backend="auto"`` stands for.
 
@@ -39,11 +42,19 @@ def choose_backend(
     - With dropout and with values of another width than the queries PyTorch has no fused kernel on a CPU, and in
       bfloat16 its backward pass takes 2 to 4 times as long as a materialised one: never "sdpa".
 
-    Off the CPU: "sdpa", which PyTorch maps to its own fused kernels; it cannot drop the sum of two branches, so that
-    case is left to "reference".  A kernel of our own for two branches would be chosen here.
+    - One query a sequence (decoding), branches that share keys: "packed" reads keys and values once.
+
+    Off the CPU: PyTorch's own fused kernels.  "grouped" takes two branches in one call where its flash kernel can
+    (half precision, shared keys, no padding), else "sdpa" makes a call a branch; neither can drop the sum of two
+    branches, so that case is left to "reference".  "triton" is never chosen: it has not been timed on a GPU yet.
     """
+    if target == 1 and branches > 1 and shared_keys:
+        return "packed"
     if device_type != "cpu":
-        return "reference" if dropout > 0 and dropout_on == "combined" and branches > 1 else "sdpa"
+        if branches > 1 and dropout > 0 and dropout_on == "combined":
+            return "reference"
+        half = dtype in (torch.float16, torch.bfloat16)
+        return "grouped" if branches > 1 and shared_keys and half and not padded else "sdpa"
     sdpa_is_fused = dropout == 0 and head_dim == value_dim and dtype in (torch.float32, torch.float64)
     short = min(target, source) <= 64 or (causal and target <= 1024)
     if branches == 1 and sdpa_is_fused and not short:

@@ -65,6 +65,8 @@ def make_problem(
     """Check the arguments of ``gpam.attention.functional`` against each other; raises ``UsageError``."""
     queries = tuple(queries)
     keys = (keys,) if isinstance(keys, Tensor) else tuple(keys)
+    if all(key is keys[0] for key in keys):
+        keys = keys[:1]
     _check_tensors(queries, keys, values)
     batch, heads, target, _ = queries[0].shape
     source = values.shape[2]
@@ -138,6 +140,10 @@ def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values
 def _stack_weights(weights: Sequence[Weight], batch: int, heads: int, target: int, values: Tensor) -> Tensor:
     """``[branches, batch, heads, target or 1, 1]``, an expanded view through which autograd sums gradients back."""
     dtype = torch.promote_types(values.dtype, torch.float32)
+    if all(isinstance(weight, int | float) for weight in weights):  # in a step of decoding every small call shows
+        return (
+            torch.tensor(weights, dtype=dtype, device=values.device).view(-1, 1, 1, 1, 1).expand(-1, batch, heads, 1, 1)
+        )
     tensors = [torch.as_tensor(weight, dtype=dtype, device=values.device) for weight in weights]
     shaped = [_weight_as_4d(tensor, (batch, heads, target, 1)) for tensor in tensors]
     stacked = torch.stack(torch.broadcast_tensors(*shaped))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 ROWS = 64  # query rows of a block
+LONG_ROWS = 128  # where rows are wider than LONG: fewer, larger steps, and little more work of the future
+LONG = 1024
 LANE = 16  # rows of scores are computed in multiples of this width: odd widths cost up to 1.7 times as much at 30 keys
 # Of all memory of a chunk, for each thread: little enough to stay in the cache, enough to be worth the calls.
 CHUNK_BYTES = 12 << 20
@@ -64,8 +66,9 @@ def padded(width: int) -> int:
 
 def row_blocks(target: int, source: int, causal: bool) -> list[RowBlock]:
     """Blocks of rows, the last rows first: the first block to be computed is as wide as any."""
-    starts = range(0, target, ROWS)
-    stops = [min(start + ROWS, target) for start in starts]
+    rows = LONG_ROWS if source > LONG else ROWS
+    starts = range(0, target, rows)
+    stops = [min(start + rows, target) for start in starts]
     blocks = [
         RowBlock(start, stop, padded(stop if causal else source)) for start, stop in zip(starts, stops, strict=True)
     ]

@@ -14,20 +14,26 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from gpam.attention._batched import batched
-from gpam.attention._dispatch import BACKENDS, choose_backend
+from gpam.attention._dispatch import BACKENDS, GPU_BACKENDS, choose_backend
 from gpam.attention._formula import reference
 from gpam.attention._fused import materialised, tiled
+from gpam.attention._grouped import grouped
+from gpam.attention._packed import packed
 from gpam.attention._problem import Problem, Weight, make_problem
 from gpam.attention._sdpa import sdpa
+from gpam.attention._triton import fused
 from gpam.errors import UsageError, did_you_mean
 
-__all__ = ["BACKENDS", "choose_backend", "dual_softmax", "softmax_attention", "sum_of_softmaxes"]
+__all__ = ["BACKENDS", "GPU_BACKENDS", "choose_backend", "dual_softmax", "softmax_attention", "sum_of_softmaxes"]
 
 _RUN: dict[str, Callable[[Problem], Tensor]] = {
     "batched": batched,
     "materialised": materialised,
     "tiled": tiled,
+    "packed": packed,
     "sdpa": sdpa,
+    "grouped": grouped,
+    "triton": fused,
     "reference": reference,
 }
 
@@ -61,7 +67,7 @@ def dual_softmax(
         dropout: probability; the caller passes 0 in evaluation.
         dropout_on: "branches" draws one mask for each of P+ and P-, "combined" one mask for ``weight_pos P+ -
             weight_neg P-``.  They are different models.  Masks follow from torch's global generator.
-        backend: "auto" (see :func:`choose_backend`) or a name in ``BACKENDS``.
+        backend: "auto" (see :func:`choose_backend`) or a name in ``BACKENDS`` or ``GPU_BACKENDS``.
 
     Returns:
         ``[batch, heads, target, value_dim]``.
@@ -151,10 +157,11 @@ def _resolve(backend: str, problem: Problem) -> str:
             dropout_on=problem.dropout_on,
             dtype=problem.values.dtype,
             device_type=problem.values.device.type,
+            shared_keys=len(problem.keys) == 1,
+            padded=problem.key_padding_mask is not None,
         )
     if backend not in _RUN:
         raise UsageError(
-            f"backend must be auto or one of {', '.join(BACKENDS)}, got {backend!r}"
-            f"{did_you_mean(backend, ('auto', *BACKENDS))}"
+            f"backend must be auto or one of {', '.join(_RUN)}, got {backend!r}{did_you_mean(backend, ('auto', *_RUN))}"
         )
     return backend

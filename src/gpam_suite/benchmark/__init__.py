@@ -1,1 +1,5 @@
-"""Speed as ratios in one run; a contender whose numbers are wrong gets no time."""
+"""Speed as ratios in one run; a contender whose numbers are wrong gets no time.
+
+A case of ``configs/benchmark.yaml`` has a kind (``gpam_suite.benchmark.kinds``), which makes contenders of it;
+``comparison`` checks and times them, ``record`` keeps what came out, and ``page`` makes the table and the figures.
+"""

@@ -1,6 +1,8 @@
-"""The contenders of a training step: stock fairseq and the plugin, on the same batch from the same seed."""
+"""Models for whole layers, training steps and decoding: stock fairseq and the plugin, alike from the same seed."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +14,14 @@ from fairseq.models import build_model
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from gpam.attention import Mechanism, names
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.benchmark.peers import PEERS, Replaced, put_in_place
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A training step: the model's shape, and a batch of ``sentences`` of ``length`` tokens."""
+    """A model's shape, and a batch of ``sentences`` of ``length`` tokens."""
 
     name: str
     task: str
@@ -45,8 +51,23 @@ CASES = {
 }
 
 
+def case_of(shape: Mapping[str, Any]) -> Case:
+    """One of ``CASES`` by its name ``model``, with the fields of ``shape`` over its own."""
+    changed = dict(shape)
+    name = changed.pop("model", None)
+    if name not in CASES:
+        raise UsageError(f"unknown model '{name}'{did_you_mean(name or '', CASES)} (wanted one of {', '.join(CASES)})")
+    return dataclasses.replace(CASES[name], **changed)
+
+
+def contender_names() -> dict[str, str]:
+    """Every contender of a whole model and the mechanism it computes: stock fairseq, the registry, the peers."""
+    peers = {name: peer.of for name, peer in PEERS.items() if name != "softmax-fairseq"}
+    return {"stock": "softmax"} | {name: name for name in names()} | peers
+
+
 def build(case: Case, contender: str, seed: int) -> nn.Module:
-    """``stock`` is fairseq's own transformer; any other contender is a mechanism of the plugin."""
+    """``stock`` is fairseq's own transformer; any other contender is a mechanism of the plugin, or a peer in it."""
     dictionary = Dictionary()
     for index in range(case.vocabulary - len(dictionary)):
         dictionary.add_symbol(f"w{index}")
@@ -69,7 +90,12 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
     name = {"lm": "gpam_lm", "nmt": "gpam_nmt"}[case.task]
     lm = {"max_target_positions": case.length, "tokens_per_sample": case.length, "add_bos_token": False, "tpu": False}
     extra = lm if case.task == "lm" else {}
-    return build_model(OmegaConf.create({"_name": name, "attention": contender, **shape, **extra}), task).train()
+    peer = PEERS.get(contender)
+    attention = contender if peer is None else peer.of
+    model = build_model(OmegaConf.create({"_name": name, "attention": attention, **shape, **extra}), task)
+    if peer is not None:
+        put_in_place(model, peer)
+    return model.train()
 
 
 def _stock_config(case: Case, shape: dict[str, Any]) -> Any:
@@ -114,3 +140,23 @@ def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:
         lengths = data["source"].ne(1).sum(1)
         output, _ = model(data["source"], lengths, torch.cat([torch.full_like(target[:, :1], 2), target[:, :-1]], 1))
     return nn.functional.cross_entropy(output.flatten(0, 1).float(), target.flatten(), ignore_index=1)
+
+
+@contextlib.contextmanager
+def by_weights(model: nn.Module) -> Iterator[None]:
+    """Within it every mechanism computes its weights and multiplies them with V: the plain way, to compare with."""
+
+    def ask_for_weights(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        return args, kwargs | {"need_weights": True}
+
+    asked = [module for module in model.modules() if isinstance(module, Mechanism | Replaced)]
+    hooks = [module.register_forward_pre_hook(ask_for_weights, with_kwargs=True) for module in asked]
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
+def gradients(model: nn.Module) -> Tensor:
+    """All gradients of a model in one vector, in the order of the parameters' names."""
+    named = {name.replace("mechanism.mechanism.", "mechanism."): p.grad for name, p in model.named_parameters()}
+    return torch.cat([named[name].flatten() for name in sorted(named) if named[name] is not None])

@@ -9,20 +9,29 @@ from gpam.errors import UsageError, did_you_mean
 
 TOKENIZERS = ("none", "moses")
 SEGMENTATIONS = ("none", "subword_nmt", "sentencepiece", "characters")
-TASKS = ("lm", "nmt")
+TASKS = ("lm", "nmt", "recall")
 SPLITS = ("train", "valid", "test")
-FACTS = ("lines", "tokens", "types")
+FACTS = ("lines", "tokens", "types", "unk")
 
 _COMMON = {"name", "label", "task", "kind", "licence", "citation", "expect"}
 _LANGUAGES = {"source", "target"}
+_SEQUENCES = {"sequences", "valid_sequences", "test_sequences", "seed"}
 # The keys of each kind of data set, beside the common ones; all of them are required.
 _KINDS = {
-    "files": {"files", "documents"},
+    "files": {"files", "archives", "documents"},
+    "corpora": {"archives", "corpora", "hold_out"},
     "local": {"folder"},
     "python_docs": {"words"},
     "cldr_de_en": {"pairs", "valid_pairs", "test_pairs", "items", "seed"},
+    "characters": {"file", "split", "types", "documents"},
+    "documents": {"sets", "budget"},
+    "copy": {"length", "values", *_SEQUENCES},
+    "selective_recall": {"length", "values", "keys", "pairs", *_SEQUENCES},
 }
-_OPTIONAL = {"label", "licence", "citation", "expect", "documents", "language"}
+_TASK_OF = {"characters": "lm", "documents": "nmt", "corpora": "nmt", "copy": "recall", "selective_recall": "recall"}
+# Kinds whose symbols no tokeniser or segmentation may touch, and the segmentation that says so.
+_SYMBOLS = {"characters": "characters", "copy": "none", "selective_recall": "none"}
+_OPTIONAL = {"label", "licence", "citation", "expect", "documents", "language", "archives", "hold_out"}
 
 
 def plain(node: Any, what: str) -> dict[str, Any]:
@@ -67,6 +76,7 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
     not make two equal preparations look different.
     """
     node = plain(node, "preprocessing")
+    rare = {"normalise": False, "hyphens": False, "last_stop": False, "clean": None}
     defaults = {
         "tokenizer": "none",
         "lowercase": False,
@@ -75,8 +85,8 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
         "joined_dictionary": False,
         "min_count": 0,
     }
-    _refuse_unknown(node, set(defaults), "preprocessing")
-    options = defaults | {key: value for key, value in node.items() if value is not None}
+    _refuse_unknown(node, {*defaults, *rare}, "preprocessing")
+    options = defaults | rare | {key: value for key, value in node.items() if value is not None}
     _one_of(options["tokenizer"], TOKENIZERS, "preprocessing.tokenizer")
     _one_of(options["bpe"], SEGMENTATIONS, "preprocessing.bpe")
     _boolean(options["lowercase"], "preprocessing.lowercase")
@@ -86,7 +96,27 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
         whole_number(options["bpe_size"], 1, f"preprocessing.bpe_size (bpe is {options['bpe']})")
     else:
         options["bpe_size"] = 0
-    return options
+    for key in ("normalise", "hyphens", "last_stop"):
+        if _boolean(options[key], f"preprocessing.{key}") and options["tokenizer"] != "moses":
+            raise UsageError(f"preprocessing.{key} is part of Moses: wanted preprocessing.tokenizer=moses with it")
+    _check_clean(options["clean"])
+    # an option that is new and not used does not make an old preparation look different
+    return {key: value for key, value in options.items() if key not in rare or value != rare[key]}
+
+
+def _check_clean(clean: Any) -> None:
+    """``clean``: which training pairs stay (:class:`gpam_suite.data.rows.Clean`), counted in ``of``."""
+    if clean is None:
+        return
+    wanted = {"of", "least", "most", "ratio"}
+    if not isinstance(clean, Mapping) or set(clean) != wanted:
+        raise UsageError(f"preprocessing.clean: got {clean!r}, wanted {', '.join(sorted(wanted))}, or null")
+    _one_of(clean["of"], ("tokens", "pieces"), "preprocessing.clean.of")
+    whole_number(
+        clean["most"], whole_number(clean["least"], 1, "preprocessing.clean.least"), "preprocessing.clean.most"
+    )
+    if isinstance(clean["ratio"], bool) or not isinstance(clean["ratio"], int | float) or clean["ratio"] < 1:
+        raise UsageError(f"preprocessing.clean.ratio: got {clean['ratio']!r}, wanted a number of at least 1")
 
 
 def check_dataset(node: Any) -> dict[str, Any]:
@@ -97,17 +127,21 @@ def check_dataset(node: Any) -> dict[str, Any]:
             raise UsageError(f"dataset.{key} is missing: wanted a node like those in configs/dataset")
     _one_of(node["task"], TASKS, "dataset.task")
     kind = _one_of(node["kind"], tuple(_KINDS), "dataset.kind")
+    _check_task(node["task"], kind)
     name = node["name"]
     if not isinstance(name, str) or "/" in name or name.startswith("."):
         raise UsageError(f"dataset.name: got {name!r}, wanted a word that can name a folder")
-    known = _COMMON | _KINDS[kind] | (_LANGUAGES if node["task"] == "nmt" else {"language"})
+    common = _COMMON - {"expect"} if kind == "characters" else _COMMON  # its split and types are such facts
+    known = common | _KINDS[kind] | (_LANGUAGES if node["task"] == "nmt" else {"language"})
     _refuse_unknown(node, known, "dataset")
     for key in sorted(known - _OPTIONAL):
         if node.get(key) is None:
             hint = f"; give it as dataset.{key}=..." if key in ("folder", *_LANGUAGES) else ""
             raise UsageError(f"dataset.{key} is missing (dataset {name}, kind {kind}){hint}")
     if node.get("documents") is not None:
-        _one_of(node["documents"], ("wikitext",), "dataset.documents")
+        _one_of(
+            node["documents"], ("paragraphs", "pages") if kind == "characters" else ("wikitext",), "dataset.documents"
+        )
     for split, facts in plain(node.get("expect") or {}, "dataset.expect").items():
         _one_of(split, SPLITS, "dataset.expect")
         for fact in plain(facts, f"dataset.expect.{split}"):
@@ -115,6 +149,27 @@ def check_dataset(node: Any) -> dict[str, Any]:
     if node["task"] == "nmt" and node["source"] == node["target"]:
         raise UsageError(f"dataset.source and dataset.target are both {node['source']!r}: wanted two languages")
     return node
+
+
+def _check_task(task: str, kind: str) -> None:
+    wanted = _TASK_OF.get(kind)
+    if task != wanted and (wanted or task == "recall"):
+        kinds = [name for name, of in _TASK_OF.items() if of == task]
+        meant = f"wanted dataset.task={wanted}" if wanted else f"wanted a kind with answers: {', '.join(kinds)}"
+        raise UsageError(f"dataset.task={task} does not go with dataset.kind={kind}: {meant}")
+
+
+def check_fit(dataset: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse a ``preprocessing`` that would change symbols which the kind of data set fixes."""
+    if (segmentation := _SYMBOLS.get(dataset["kind"])) is None:
+        return
+    wanted = {"tokenizer": "none", "lowercase": False, "bpe": segmentation, "min_count": 0}
+    for key, value in wanted.items():
+        if options[key] != value:
+            raise UsageError(
+                f"preprocessing.{key}={options[key]} does not go with data set {dataset['name']}, whose symbols are "
+                f"fixed: wanted {str(value).lower()} (recipe={dataset['name']} has it)"
+            )
 
 
 def sides(dataset: Mapping[str, Any]) -> tuple[str | None, ...]:

@@ -3,23 +3,23 @@
 import importlib.metadata
 import json
 import logging
-import os
 import platform
-import shutil
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.data.atomic import publish, remove_abandoned, unfinished
 from gpam_suite.data.binarise import fairseq_version
 from gpam_suite.data.build import build
-from gpam_suite.data.download import unwritable
-from gpam_suite.data.options import check_dataset, check_preprocessing, plain
+from gpam_suite.data.download import full, is_full, unwritable
+from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
-from gpam_suite.data.sources import open_source
+from gpam_suite.data.sources import Source, open_source
+from gpam_suite.data.stages import Stages
 from gpam_suite.data.text import sha256
+from gpam_suite.data.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         UsageError: a wrong option, missing or unsuitable text, data that is not what the node expects.
     """
     dataset, options, paths = check_dataset(dataset), check_preprocessing(preprocessing), plain(paths, "paths")
+    check_fit(dataset, options)
     root = _root(paths)
     source = open_source(dataset, paths)
     versions = _versions(options)
@@ -54,9 +55,25 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         log.info("%s: reusing the finished preparation %s", dataset["name"], folder)
         return Prepared.load(folder)
 
-    started = time.monotonic()
-    temporary = _temporary(root, folder.name)
     try:
+        return _prepared(dataset, options, source, versions, folder, paths)
+    except OSError as error:
+        if is_full(error):
+            raise full(root, "finished stages are kept") from error
+        raise
+
+
+def _prepared(
+    dataset: dict[str, Any],
+    options: dict[str, Any],
+    source: Source,
+    versions: dict[str, str],
+    folder: Path,
+    paths: Mapping[str, Any],
+) -> Prepared:
+    root, started = folder.parent, time.monotonic()
+    remove_abandoned(root)
+    with unfinished(root, folder.name) as temporary:
         manifest = {
             "name": dataset["name"],
             "label": dataset.get("label"),
@@ -72,13 +89,16 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
             "fingerprint": source.fingerprint,
             "origin": source.origin,
         }
-        manifest |= build(dataset, options, source.read(), temporary)
+        if source.build:
+            manifest |= source.build(temporary)
+        else:
+            with Workers(paths.get("workers")) as workers:
+                stages = Stages(root, workers)
+                manifest |= build(dataset, options, source.raw(stages, dataset), stages, temporary)
         manifest["versions"] = versions | {"fairseq": fairseq_version(), "python": platform.python_version()}
         manifest["seconds"] = round(time.monotonic() - started, 2)
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         _publish(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     log.info("%s: prepared in %.1f s, %s", dataset["name"], manifest["seconds"], folder)
     return Prepared.load(folder)
 
@@ -93,16 +113,6 @@ def _root(paths: Mapping[str, Any]) -> Path:
     except OSError as error:
         raise unwritable(root, error) from error
     return root
-
-
-def _temporary(root: Path, name: str) -> Path:
-    """A new folder below ``root`` to work in; its name cannot be taken for a finished preparation."""
-    folder = root / f".{name}-{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        folder.mkdir()  # not tempfile's, which nobody else could read
-    except OSError as error:
-        raise unwritable(root, error) from error
-    return folder
 
 
 def _versions(options: Mapping[str, Any]) -> dict[str, str]:
@@ -132,13 +142,5 @@ def _has_size(path: Path, size: int) -> bool:
 
 def _publish(temporary: Path, folder: Path) -> None:
     """Rename the complete ``temporary`` to ``folder``; where another process was first, its result stays."""
-    if folder.exists() and not _finished(folder):
-        damaged = _temporary(folder.parent, f"damaged-{folder.name}")
-        os.replace(folder, damaged)
-        shutil.rmtree(damaged, ignore_errors=True)
-    try:
-        os.rename(temporary, folder)
-    except OSError:
-        if not _finished(folder):
-            raise
+    if not publish(temporary, folder, _finished):
         log.info("%s was prepared by another process in the meantime", folder)

@@ -9,7 +9,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.segmentation import Tokenizer, undo_segmentation
-from gpam_suite.data.text import file_name
+from gpam_suite.data.text import file_name, lines_of, read_lines
 
 MANIFEST = "manifest.json"
 DOCUMENTS = "documents.json"
@@ -37,8 +37,18 @@ class Prepared:
 
     @property
     def task(self) -> str:
-        """``lm`` or ``nmt``."""
+        """``lm``, ``nmt`` or ``recall``."""
         return self.manifest["task"]
+
+    @property
+    def kind(self) -> str:
+        """The kind of data set (``configs/dataset``: ``dataset.kind``)."""
+        return self.manifest["dataset"]["kind"]
+
+    @property
+    def unit(self) -> str:
+        """What a language model's perplexity is counted by: ``word``, or ``character`` where the text is kept whole."""
+        return self.manifest.get("unit", "word")
 
     @property
     def source_lang(self) -> str | None:
@@ -58,6 +68,7 @@ class Prepared:
     def words(self, split: str) -> int:
         """Words of a split, with one end-of-sentence mark a line: the denominator of word-level perplexity.
 
+        Of text that is read by character, its characters.
         Counted after the tokeniser and before the sub-word segmentation; of the target side for translation.
         """
         counts = self._split(split)
@@ -83,11 +94,22 @@ class Prepared:
         return json.loads((self.folder / DOCUMENTS).read_text(encoding="utf-8"))[split]
 
     def words_by_line(self, split: str) -> list[int]:
-        """Words of each line of a language model's text, its end counted: they add up to :meth:`words`."""
+        """Words of each line of a language model's text, its end counted: they add up to :meth:`words`.
+
+        Of text that is read by character, the characters of each line.
+        """
         self._split(split)
+        if self.unit == "character":
+            return list(map(len, lines_of(self.source_text(split).read_bytes())))
         kind = self.manifest["preprocessing"]["bpe"]
         lines = (self.folder / "bpe" / file_name(split, None)).read_text(encoding="utf-8").split("\n")[:-1]
         return [len(undo_segmentation(line, kind).split()) + 1 for line in lines]
+
+    def longest(self) -> int:
+        """Tokens of the longest segmented line of any split and side, its end counted."""
+        texts = (self.folder / "bpe").glob("*.txt")
+        splits = [path for path in texts if path.name.partition(".")[0] in SPLITS]
+        return max(len(line.split()) + 1 for path in splits for line in read_lines(path))
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

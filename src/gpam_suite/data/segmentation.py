@@ -1,41 +1,48 @@
 """Text to tokens and back: normalisation, tokeniser, sub-word segmentation.
 
-Every step can be undone line by line (:meth:`Segmenter.restore`), and the preparation checks that it can.
+Every segmentation can be undone line by line (:meth:`Segmenter.restore`), and the preparation checks that it can.
 """
 
-import contextlib
-import io
+import importlib.metadata
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from gpam.errors import UsageError
+from gpam_suite.data.counting import encoded, write_results
+from gpam_suite.data.merges import merges
+from gpam_suite.data.moses import MosesNormalizer, MosesTokenizer
+from gpam_suite.data.stages import Piece, Stages
+from gpam_suite.data.workers import BadLine
 
 log = logging.getLogger(__name__)
 
 SPACE_MARK = "\u2581"  # stands for a space inside tokens (sentencepiece's sign, used for characters as well)
+_TEXT = "text.txt"
+_VERSION = 1
 BPE_FILES = {"subword_nmt": "codes.txt", "sentencepiece": "sentencepiece.model"}
 
 
 class Tokenizer:
-    """Normalised white space, lower case on request, Moses tokens on request, for one language.
+    """Normalised white space; on request Moses' punctuation and tokens, and lower case; for one language.
 
     Moses is used as in the published preparations of IWSLT'14 and WMT'14 that fairseq's recipes build on: escaped
-    special characters (``&quot;``), no aggressive splitting at hyphens. ``detokenize`` undoes both.
+    special characters (``&quot;``), lower case after the tokens. ``detokenize`` undoes the tokens.
     """
 
     def __init__(self, options: Mapping[str, Any], language: str | None) -> None:
         self.lowercase = options["lowercase"]
         self.moses = options["tokenizer"] == "moses"
         self.language = language or "en"
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from sacremoses import MosesTokenizer
-
-        return MosesTokenizer(lang=self.language)
+        self._normalizer = MosesNormalizer(self.language) if options.get("normalise") else None
+        self._tokenizer = MosesTokenizer(
+            self.language, hyphens=options.get("hyphens", False), last_stop=options.get("last_stop", False)
+        )
 
     @cached_property
     def _detokenizer(self) -> Any:
@@ -45,13 +52,15 @@ class Tokenizer:
 
     def tokenize(self, line: str) -> str:
         """Tokens of one line, separated by single spaces."""
-        line = " ".join((line.lower() if self.lowercase else line).split())
+        if self._normalizer:
+            line = self._normalizer.normalize(line)
+        line = " ".join(line.split())
         if self.moses:
-            line = self._tokenizer.tokenize(line, aggressive_dash_splits=False, escape=True, return_str=True)
-        return line
+            line = self._tokenizer.tokenize(line)
+        return line.lower() if self.lowercase else line
 
     def detokenize(self, line: str) -> str:
-        """Plain text of tokens (up to what lower-casing and white space lost)."""
+        """Plain text of tokens (up to what lower-casing, normalisation and white space lost)."""
         return self._detokenizer.detokenize(line.split(), unescape=True) if self.moses else line
 
 
@@ -100,39 +109,43 @@ def undo_segmentation(line: str, kind: str) -> str:
     return line
 
 
-def learn(kind: str, size: int, lines: Sequence[str], folder: Path) -> Segmenter:
-    """Learn the segmentation on tokenised training lines (of both languages together for translation).
+def learn(kind: str, size: int, texts: Sequence[Path], counts: Counter[str], folder: Path) -> None:
+    """Learn the segmentation on tokenised training texts (of both languages together for translation).
 
-    Writes the model into ``folder``: ``codes.txt`` (subword-nmt merges) or ``sentencepiece.model`` (type BPE,
-    ``size`` pieces at most, identity normalisation, every character covered).
+    Writes the model into ``folder``: ``codes.txt`` (subword-nmt merges, learnt from the ``counts`` of the words) or
+    ``sentencepiece.model`` (type BPE, ``size`` pieces at most, identity normalisation, every character covered).
     """
-    if kind not in BPE_FILES:
-        return Segmenter(kind)
     path = folder / BPE_FILES[kind]
-    log.info("learning %s, size %d, on %d lines", kind, size, len(lines))
+    log.info("learning %s, size %d", kind, size)
     if kind == "subword_nmt":
-        _learn_subword_nmt(size, lines, path)
+        _learn_subword_nmt(size, counts, path)
     else:
-        _learn_sentencepiece(size, lines, path)
-    return Segmenter(kind, path)
+        _learn_sentencepiece(size, texts, path)
 
 
-def _learn_subword_nmt(size: int, lines: Iterable[str], path: Path) -> None:
-    from subword_nmt.learn_bpe import learn_bpe
+def _learn_subword_nmt(size: int, counts: Counter[str], path: Path) -> None:
+    words: Counter[str] = Counter()
+    for word, number in counts.items():
+        for part in word.split("<unk>"):  # a mark of words already replaced is no text to learn from
+            words[part] += number
+    del words[""]
+    with path.open("w", encoding="utf-8", newline="\n") as codes:
+        codes.write("#version: 0.2\n")
+        codes.writelines(
+            f"{left} {right}\n"
+            for left, right in tqdm(
+                merges(words, size), desc="learn merges", total=size, delay=1, leave=False, disable=None
+            )
+        )
 
-    # a mark of words already replaced is no text to learn from
-    text = io.StringIO("".join(line.replace("<unk>", " ") + "\n" for line in lines), newline="\n")
-    with path.open("w", encoding="utf-8", newline="\n") as codes, contextlib.redirect_stderr(io.StringIO()):
-        learn_bpe(text, codes, size)
 
-
-def _learn_sentencepiece(size: int, lines: Sequence[str], path: Path) -> None:
+def _learn_sentencepiece(size: int, texts: Sequence[Path], path: Path) -> None:
     from sentencepiece import SentencePieceTrainer
 
     with path.open("wb") as model:
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
+                sentence_iterator=_lines(texts),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=size,
@@ -149,11 +162,66 @@ def _learn_sentencepiece(size: int, lines: Sequence[str], path: Path) -> None:
             ) from error
 
 
-def check_reversible(segmenter: Segmenter, tokenised: Sequence[str], segmented: Sequence[str], name: str) -> None:
-    """Refuse text whose segmentation cannot be undone, as it holds the segmentation's own marks."""
-    for number, (before, after) in enumerate(zip(tokenised, segmented, strict=True), start=1):
-        if segmenter.restore(after) != before:
-            raise UsageError(
-                f"{name}, line {number}: preprocessing.bpe={segmenter.kind} cannot be undone on this line (it holds "
-                f"'@@' or '{SPACE_MARK}', the marks of the segmentation); change the line or choose another bpe"
-            )
+def _lines(texts: Sequence[Path]) -> Iterator[str]:
+    for text in texts:
+        with text.open(encoding="utf-8", newline="\n") as lines:
+            yield from (line.rstrip("\n") for line in lines)
+
+
+def tokenise(stages: Stages, text: Piece, options: Mapping[str, Any], language: str | None, name: str) -> Piece:
+    """``text`` as tokens (:class:`Tokenizer`), by a stage."""
+    own = {
+        key: options[key] for key in ("tokenizer", "lowercase", "normalise", "hyphens", "last_stop") if key in options
+    }
+    moses = options["tokenizer"] == "moses"
+    made_from: dict[str, Any] = {"text": text, "options": own}
+    if moses:
+        made_from |= {"language": language or "en", "sacremoses": importlib.metadata.version("sacremoses")}
+
+    def work(folder: Path) -> None:
+        task = _tokeniser, (tuple(own.items()), language)
+        write_results(stages.workers.results(task, text.path, f"tokenise {name}"), folder / _TEXT)
+
+    return stages.run("tokenise", _VERSION, made_from, work).piece(_TEXT)
+
+
+def _tokeniser(options: tuple[tuple[str, Any], ...], language: str | None) -> Callable[[list[str]], bytes]:
+    tokenizer = Tokenizer(dict(options), language)
+    return lambda lines: encoded(map(tokenizer.tokenize, lines))
+
+
+def segment(stages: Stages, tokens: Piece, kind: str, model: Piece | None, name: str) -> Piece:
+    """``tokens`` as sub-words, by a stage.
+
+    Raises:
+        UsageError: a line whose segmentation cannot be undone, as it holds the segmentation's own marks.
+    """
+    if kind == "none":
+        return tokens
+    made_from: dict[str, Any] = {"tokens": tokens, "kind": kind}
+    if model is not None:
+        made_from |= {"model": model, "version": importlib.metadata.version(kind.replace("_", "-"))}
+
+    def work(folder: Path) -> None:
+        task = _segmenter, (kind, model and model.path)
+        write_results(stages.workers.results(task, tokens.path, f"segment {name}"), folder / _TEXT)
+
+    return stages.run("segment", _VERSION, made_from, work).piece(_TEXT)
+
+
+def _segmenter(kind: str, model: Path | None) -> Callable[[list[str]], bytes]:
+    segmenter = Segmenter(kind, model)
+
+    def work(lines: list[str]) -> bytes:
+        segmented = []
+        for number, line in enumerate(lines, start=1):
+            segmented.append(segmenter.segment(line))
+            if segmenter.restore(segmented[-1]) != line:
+                raise BadLine(
+                    number,
+                    f"preprocessing.bpe={kind} cannot be undone on this line (it holds '@@' or '{SPACE_MARK}', the "
+                    "marks of the segmentation); change the line or choose another bpe",
+                )
+        return encoded(segmented)
+
+    return work

@@ -1,11 +1,17 @@
 """Reading and writing text: strict UTF-8, one sentence (or paragraph) a line, lines ended by a line feed."""
 
+import contextlib
+import errno
 import gzip
 import hashlib
+import io
 import re
+import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from gpam.errors import UsageError
 
@@ -19,17 +25,40 @@ def file_name(split: str, language: str | None) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a text file, unpacked if its name ends in ``.gz``."""
+    """The content of a text file, unpacked (:func:`open_text`)."""
+    with open_text(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file)."""
     if not path.is_file():
         raise UsageError(f"text file {path} does not exist")
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        with _OPEN.get(path.suffix, Path.open)(path, "rb") as file:
+            yield file
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # of what is written while this is read
         raise UsageError(f"text file {path} cannot be read: {error}") from error
 
 
-def decode_lines(content: bytes, name: str | Path) -> list[str]:
-    r"""The lines of a text: split at ``\n`` only, so that no other separator can shift parallel text.
+@contextlib.contextmanager
+def _open_only_file(path: Path, _: str) -> Iterator[BinaryIO]:
+    with zipfile.ZipFile(path) as archive:
+        names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+        if len(names) != 1:
+            raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
+        with io.BufferedReader(archive.open(names[0]), 1 << 20) as file:
+            yield file
+
+
+_OPEN = {".gz": gzip.open, ".zip": _open_only_file}
+
+
+def stream_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:
+    r"""The lines of a text in turn: split at ``\n`` only, so that no other separator can shift parallel text.
 
     A byte order mark and the ``\r`` of Windows line ends are taken off; any other ``\r`` becomes a space, as it would
     read as a line end later.
@@ -37,21 +66,34 @@ def decode_lines(content: bytes, name: str | Path) -> list[str]:
     Raises:
         UsageError: empty text, or not UTF-8 (names the line).
     """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{name}, line {line}: not UTF-8 (byte 0x{content[error.start]:02x}); convert the file to UTF-8"
-        ) from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not any(line.strip() for line in lines):
+    filled = False
+    for number, content in enumerate(file, start=1):
+        try:
+            line = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{name}, line {number}: not UTF-8 (byte 0x{content[error.start]:02x}); convert the file to UTF-8"
+            ) from error
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        line = line.removesuffix("\n")
+        if "\r" in line:
+            line = line.removesuffix("\r").replace("\r", " ")
+        filled = filled or bool(line.strip())
+        yield line
+    if not filled:
         raise UsageError(f"text file {name} is empty: wanted at least one line of text")
-    if "\r" in text:
-        lines = [line.removesuffix("\r").replace("\r", " ") for line in lines]
-    return lines
+
+
+def decode_lines(content: bytes, name: str | Path) -> list[str]:
+    """The lines of a text; see :func:`stream_lines`."""
+    return list(stream_lines(io.BytesIO(content), name))
+
+
+def lines_of(content: bytes) -> list[bytes]:
+    """The lines of a text with their line feeds, byte for byte; the last one may have none."""
+    *whole, last = content.split(b"\n")
+    return [line + b"\n" for line in whole] + ([last] if last else [])
 
 
 def read_lines(path: Path) -> list[str]:
@@ -92,16 +134,16 @@ def count_types(lines: Iterable[str]) -> int:
     return len(words) + 1
 
 
-def wikitext_documents(lines: Sequence[str]) -> list[int]:
+def wikitext_documents(lines: Iterable[str]) -> list[int]:
     """First line (from 0) of each WikiText article: a top-level heading between two blank lines."""
-    last = len(lines) - 1
-    starts = [
-        number
-        for number, line in enumerate(lines)
-        if _HEADING.fullmatch(line)
-        and (number == 0 or not lines[number - 1].strip())
-        and (number == last or not lines[number + 1].strip())
-    ]
+    starts = []
+    before_blank, heading = True, False
+    for number, line in enumerate(chain(lines, [""])):
+        blank = not line.strip()
+        if heading and blank:
+            starts.append(number - 1)
+        heading = before_blank and _HEADING.fullmatch(line) is not None
+        before_blank = blank
     return [0, *starts[1:]] if starts else [0]
 
 

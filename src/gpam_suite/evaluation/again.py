@@ -7,7 +7,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import fairseq_config
+from gpam_suite.configuration import check_window, fairseq_config
 from gpam_suite.data import prepare
 from gpam_suite.evaluation.checkpoint import load_model
 from gpam_suite.evaluation.evaluate import evaluate
@@ -28,9 +28,10 @@ def evaluate_again(cfg: DictConfig) -> None:
     if inapplicable:
         raise UsageError(f"evaluation.{inapplicable[0]} does not apply to a {own.dataset.task} run; leave it out")
     evaluation = OmegaConf.merge(own.evaluation, given)
+    complete = fairseq_config(own)
+    check_window(OmegaConf.merge(own, {"evaluation": evaluation}), complete)
     prepared = prepare(own.dataset, own.preprocessing, cfg.paths)
     torch.set_num_threads(cfg.threads)
-    complete = fairseq_config(own)
     place(complete, folder, prepared)
 
     from fairseq import tasks
@@ -39,8 +40,6 @@ def evaluate_again(cfg: DictConfig) -> None:
     name = str(evaluation.checkpoint)
     checkpoint = Path(name) if name.endswith(".pt") else folder / CHECKPOINTS / f"checkpoint_{name}.pt"
     model = load_model(checkpoint, complete, task)
-    if torch.cuda.is_available() and not complete.common.cpu:
-        model = model.cuda()
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
     metrics, protocol = evaluate(model, task, prepared, evaluation, target)
     result = {"metrics": metrics, "protocol": protocol}

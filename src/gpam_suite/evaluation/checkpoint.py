@@ -29,7 +29,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def load_model(path: Path, fairseq_config: DictConfig, task: Any) -> torch.nn.Module:
-    """The model that ``fairseq_config`` describes with the parameters of the checkpoint at ``path``, for evaluation.
+    """The model that ``fairseq_config`` describes with the parameters of the checkpoint at ``path``, for evaluation,
+    on the GPU where the configuration uses one.
 
     Raises:
         UsageError: no such file, a cut-off file, or a checkpoint of another model.
@@ -50,4 +51,5 @@ def load_model(path: Path, fairseq_config: DictConfig, task: Any) -> torch.nn.Mo
         )
     model.load_state_dict(found, strict=True)
     check_attention(model, *attention_and_options(fairseq_config.model))
-    return model.eval()
+    uses_gpu = torch.cuda.is_available() and not fairseq_config.common.cpu
+    return (model.cuda() if uses_gpu else model).eval()

@@ -39,6 +39,11 @@ def token_nll(
     the ``context_window`` tokens before it, so every token has at least that much context where the text has it, and
     is scored once. The first token follows ``eos``. At most ``max_tokens`` tokens are in one batch.
 
+    Without a context window every token is computed once. With one, the protocol forbids it: a block gives its context
+    tokens new positions and hides what came before them, so their keys and values are not those of the block that
+    scored them, and a cache would be another model. Each token is then computed ``tokens_per_sample /
+    (tokens_per_sample - context_window)`` times; output projection and softmax are computed for scored tokens only.
+
     Returns:
         float32, as long as ``stream``, in nats.
     """

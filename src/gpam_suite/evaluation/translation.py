@@ -1,4 +1,4 @@
-"""Translation by beam search, and BLEU and chrF by sacreBLEU."""
+"""Translation by beam search, and BLEU, chrF and TER by sacreBLEU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,24 @@ class TranslationScore:
 
     bleu: float
     chrf: float
+    ter: float
     signature: str
     hypotheses: list[str]
     sentences: list[dict[str, Any]]
+
+
+class Metrics:
+    """sacreBLEU's ``bleu`` and ``chrf``, and BLEU's sufficient statistics of one line."""
+
+    def __init__(self, lowercase: bool) -> None:
+        self.bleu = sacrebleu.BLEU(lowercase=lowercase)
+        self.chrf = sacrebleu.CHRF(lowercase=lowercase)
+        self._line = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)
+
+    def statistics(self, hypothesis: str, reference: str) -> list[int]:
+        """System length, reference length, matches and totals of the n-grams of order 1 to 4."""
+        own = self._line.sentence_score(hypothesis, [reference])
+        return [own.sys_len, own.ref_len, *own.counts, *own.totals]
 
 
 @torch.no_grad()
@@ -33,35 +48,36 @@ def translate(model: Any, task: Any, split: str, *, beam: int, length_penalty: f
     batches = task.get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=model.max_positions())
     hypotheses: dict[int, str] = {}
     for batch in batches.next_epoch_itr(shuffle=False):
-        moved = _to(batch, device)
+        moved = to_device(batch, device)
         for index, candidates in zip(batch["id"].tolist(), task.inference_step(generator, [model], moved), strict=True):
             hypotheses[index] = task.target_dictionary.string(candidates[0]["tokens"].int().cpu())
     return [hypotheses[index] for index in range(len(dataset))]
 
 
-def _to(value: Any, device: torch.device) -> Any:
+def to_device(value: Any, device: torch.device) -> Any:
+    """A batch, its nested dictionaries included, with every tensor on ``device``."""
     if isinstance(value, dict):
-        return {key: _to(item, device) for key, item in value.items()}
+        return {key: to_device(item, device) for key, item in value.items()}
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def score_translation(
     model: Any, task: Any, prepared: Any, split: str, *, beam: int, length_penalty: float, max_tokens: int
 ) -> TranslationScore:
-    """BLEU and chrF of ``split`` against the raw, untokenised references.
+    """BLEU, chrF and TER (Snover et al. 2006, in percent) of ``split`` against the raw, untokenised references.
 
-    Without regard to case where the preprocessing lower-cases the text; the signature says so (``case:lc``).
+    Without regard to case where the preprocessing lower-cases the text; the signature says so (``case:lc``). TER is by
+    sacreBLEU's defaults, which never regard case.
     """
     segmented = translate(model, task, split, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens)
     hypotheses = [prepared.postprocess(line) for line in segmented]
     references = prepared.reference(split).read_text(encoding="utf-8").split("\n")[:-1]
-    lowercase = prepared.manifest["preprocessing"]["lowercase"]
-    metric = sacrebleu.BLEU(lowercase=lowercase)
-    by_sentence = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)
-    score = metric.corpus_score(hypotheses, [references])
-    sentences = []
-    for index, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
-        own = by_sentence.sentence_score(hypothesis, [reference])
-        sentences.append({"sentence": index, "bleu": [own.sys_len, own.ref_len, *own.counts, *own.totals]})
-    chrf = sacrebleu.CHRF(lowercase=lowercase).corpus_score(hypotheses, [references]).score
-    return TranslationScore(score.score, chrf, str(metric.get_signature()), hypotheses, sentences)
+    metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"])
+    score = metrics.bleu.corpus_score(hypotheses, [references])
+    sentences = [
+        {"sentence": index, "bleu": metrics.statistics(hypothesis, reference)}
+        for index, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True))
+    ]
+    chrf = metrics.chrf.corpus_score(hypotheses, [references]).score
+    ter = sacrebleu.TER().corpus_score(hypotheses, [references]).score
+    return TranslationScore(score.score, chrf, ter, str(metrics.bleu.get_signature()), hypotheses, sentences)

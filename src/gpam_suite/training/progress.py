@@ -23,6 +23,7 @@ _NAMES = {
     "wps": "tokens_per_second",
     "train_wall": "train_seconds",
     "bleu": "bleu",
+    "accuracy": "accuracy",
 }
 """fairseq's names of what it logs, and ours. fairseq's losses are in bits."""
 PRINT_EVERY = 10.0  # seconds between two lines

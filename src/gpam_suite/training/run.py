@@ -16,8 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite import environment
 from gpam_suite.command_line import RunFailed
-from gpam_suite.configuration import check, folder_of, identity, model_options, overrides_label
+from gpam_suite.configuration import check, check_pieces, folder_of, identity, model_options, overrides_label
 from gpam_suite.data import Prepared, prepare
+from gpam_suite.history_rows import summary
 from gpam_suite.records import (
     HEADLINE_METRIC,
     config_hash,
@@ -51,6 +52,7 @@ def run(cfg: DictConfig) -> float:
             log.info("already finished: %s", folder)
             return record.headline
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+        check_pieces(cfg, prepared)
         return _run(cfg, folder, prepared)
 
 
@@ -134,6 +136,7 @@ def _record(
             "evaluate_seconds": outcome.get("evaluate_seconds"),
         },
         "memory": {"peak_bytes": outcome.get("peak_bytes")},
+        **summary(history),
         "data": {
             "checksum": prepared.manifest["checksum"],
             "name": prepared.manifest["name"],

@@ -23,6 +23,7 @@ from gpam_suite.evaluation.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluation.evaluate import evaluate
 from gpam_suite.records import write_atomically
 from gpam_suite.training.flops import lengths, train_flops_per_token
+from gpam_suite.training.histories import histories
 from gpam_suite.training.parameters import count_parameters
 from gpam_suite.training.place import CONFIG, DIVERGED_EXIT, OUTCOME, place
 from gpam_suite.training.progress import Progress
@@ -50,8 +51,6 @@ def main(folder: Path, data: Path) -> None:
     task = tasks.setup_task(own.task)
     best = Path(own.checkpoint.save_dir) / f"checkpoint_{cfg.evaluation.checkpoint}.pt"
     model = load_model(best, own, task)
-    if torch.cuda.is_available() and not own.common.cpu:
-        model = model.cuda()
     metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
     last = read_checkpoint(Path(own.checkpoint.save_dir) / "checkpoint_last.pt")
     outcome = {
@@ -98,7 +97,8 @@ def _train(own: DictConfig, folder: Path, title: str) -> None:
     progress = Progress(folder, title, own.optimization.max_update)
     fairseq_train.progress_bar.progress_bar = progress.bar
     try:
-        distributed_utils.call_main(own, fairseq_train.main)
+        with histories(folder, own.common.log_interval):
+            distributed_utils.call_main(own, fairseq_train.main)
     except FloatingPointError as error:
         raise Diverged(str(error)) from None
     finally:

@@ -1,0 +1,19 @@
+"""Two runs, or two models with all their seeds, side by side: compare.py A B [--anyway]."""
+
+import sys
+
+from gpam.errors import UsageError
+from gpam_suite.command_line import guarded
+from gpam_suite.compare import compare
+from gpam_suite.sections import print_sections
+
+
+def main() -> None:
+    words = [word for word in sys.argv[1:] if word != "--anyway"]
+    if len(words) != 2 or any(word.startswith("-") for word in words):
+        raise UsageError(f"got {' '.join(words) or 'nothing'}, wanted two folders of runs: {__doc__}")
+    print_sections(compare(*words, anyway="--anyway" in sys.argv))
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -1,0 +1,50 @@
+"""The part of ``results/README.md`` that looks inside the models, and its figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from gpam_suite.aggregate import Aggregate
+from gpam_suite.analysis import draw_initialisation, draw_runs, draw_scatter, draw_theory
+from gpam_suite.plotting import Plot, render
+
+GENERAL = "analysis"
+"""What figures of no single experiment are named after."""
+_TITLE = "Inside the models"
+
+
+def _groups(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, list[Plot]]:
+    general = draw_theory.plots(results) + draw_initialisation.plots(results) + draw_scatter.plots(results, aggregates)
+    groups = {GENERAL: general} | {found.experiment: draw_runs.plots(results, found) for found in aggregates}
+    return {name: plots for name, plots in groups.items() if plots}
+
+
+def render_inside(results: Path, chosen: Sequence[Aggregate], everything: Sequence[Aggregate]) -> dict[Path, bytes]:
+    """The figures of the ``chosen`` experiments and of no single one as SVG and PNG: path to content, nothing written
+    yet."""
+    names = {GENERAL, *(found.experiment for found in chosen)}
+    return {
+        plot.path(results, name, suffix): content
+        for name, plots in _groups(results, everything).items()
+        if name in names
+        for plot in plots
+        for suffix, content in render(plot).items()
+    }
+
+
+def inside(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
+    """Paragraphs of the report; none where nothing was looked at."""
+    groups = _groups(results, aggregates)
+    if not groups:
+        return []
+    parts = [
+        f"## {_TITLE}\n",
+        "Made by `make analyse` from `analysis/` and the runs' histories; the definitions are in "
+        "`src/gpam/analysis`. Gradient histories and analyses are there for runs made since they exist.\n",
+    ]
+    for name, plots in groups.items():
+        parts.append(f"### {_TITLE}: {'without a run' if name == GENERAL else name}\n")
+        for plot in plots:
+            path = plot.path(results, name, "svg").relative_to(results).as_posix()
+            parts.append(f"![{plot.name} of {name}]({quote(path)})\n\n*{plot.caption}*\n")
+    return parts

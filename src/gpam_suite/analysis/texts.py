@@ -1,0 +1,79 @@
+"""The texts that a model reads while it is looked at: of the test set, evenly spread, the same for every model."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SPLIT = "test"
+_LONGEST = 256  # tokens of a block: a residual costs the square of it
+_MAP_TOKENS = 14  # so many words can be read beside a weight map
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """One text, ready for the model: the arguments of its forward pass, and the tokens it is to predict
+    ``[1, target]``.
+    ``words`` gives the tokens read by the encoder and the decoder, as text."""
+
+    arguments: dict[str, Tensor]
+    target: Tensor
+    words: dict[str, list[str]]
+
+    def loss(self, model: nn.Module) -> Tensor:
+        """Negative log-likelihood in nats a token."""
+        logs = model.get_normalized_probs(model(**self.arguments), log_probs=True, sample={"target": self.target})
+        return -logs.gather(-1, self.target.unsqueeze(-1)).mean()
+
+
+def texts(task: Any, prepared: Any, count: int) -> list[Text]:
+    """``count`` texts: blocks of ``tokens_per_sample`` tokens (at most 256) of a language model's test set, or
+    sentence pairs whose
+    source is of the longer half but no outlier (60th to 95th percentile)."""
+    if prepared.task == "lm":
+        return list(_blocks(task, prepared, count))
+    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
+    by_length = sorted(range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), index))
+    longer = by_length[int(0.6 * len(by_length)) : int(0.95 * len(by_length)) or None]
+    return [_pair(task, dataset, index) for index in _spread(longer, count)]
+
+
+def text_for_maps(task: Any, prepared: Any) -> Text:
+    """A short text whose weights a reader can look at: the start of the test set, or a sentence of 14 tokens at
+    most."""
+    if prepared.task == "lm":
+        return next(_blocks(task, prepared, 1, _MAP_TOKENS))
+    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
+    short = [index for index in range(len(dataset)) if len(dataset[index]["source"]) <= _MAP_TOKENS]
+    longest = max(short or range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), -index))
+    return _pair(task, dataset, longest)
+
+
+def _spread(items: list[int], count: int) -> list[int]:
+    step = max(1.0, len(items) / count)
+    return [items[int(place * step)] for place in range(min(count, len(items)))]
+
+
+def _blocks(task: Any, prepared: Any, count: int, length: int | None = None) -> Iterator[Text]:
+    from fairseq.data import data_utils
+
+    dictionary = task.source_dictionary
+    lines = data_utils.load_indexed_dataset(str(prepared.bin / SPLIT), dictionary)
+    stream = torch.cat([lines[index].long() for index in range(len(lines))])
+    length = min(length or _LONGEST, task.args.tokens_per_sample, len(stream) - 1)
+    starts = range(0, len(stream) - length, max(1, (len(stream) - length) // count))
+    for start in list(starts)[:count]:
+        source, target = stream[start : start + length], stream[start + 1 : start + length + 1]
+        words = [dictionary[token] for token in source.tolist()]
+        yield Text({"src_tokens": source[None]}, target[None], {"decoder": words})
+
+
+def _pair(task: Any, dataset: Any, index: int) -> Text:
+    sample = dataset.collater([dataset[index]])
+    inputs = sample["net_input"]
+    read = {"encoder": (task.source_dictionary, inputs["src_tokens"])}
+    read["decoder"] = (task.target_dictionary, inputs["prev_output_tokens"])
+    words = {side: [dictionary[token] for token in tokens[0].tolist()] for side, (dictionary, tokens) in read.items()}
+    return Text(dict(inputs), sample["target"], words)

@@ -1,0 +1,83 @@
+"""FLOPs of a contender, and the least time ratio to softmax attention that the count of its products allows.
+
+Units are products of target x source x head_dim over all heads of softmax attention. The scores of all branches
+together take ``scores`` units, a product with V takes ``values``: softmax (1, 1), two branches (2, 1), differential
+attention (1, 1), as its two branches have half the heads and values of double width. Forward and backward together:
+
+=================  ==================================================  =========  =======  ======
+form               units                                               softmax    daGPAM   ratio
+=================  ==================================================  =========  =======  ======
+materialised       ``3 scores + 3 values``                             6          9        1.29
+row-resident       ``4 scores + 3 values``                             7          11       1.57
+streaming          ``4 scores + (2 + branches) values``                7          12       1.71
+a call a branch    ``4 scores + 3 branches values``                    7          14       2.00
+=================  ==================================================  =========  =======  ======
+
+Forward: the scores, and one product with V, or one a branch. Backward, where ``G = dO V^T`` and ``dV`` are shared:
+``G``, ``dV`` (``values`` each), ``dQ``, ``dK`` (``scores`` each), and the scores again unless they were kept. A call a
+branch shares nothing. The ratio is to softmax that recomputes its scores (7 units).
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+FORMS: dict[str, Callable[[float, float, int], float]] = {
+    "materialised": lambda scores, values, branches: 3 * scores + 3 * values,
+    "row-resident": lambda scores, values, branches: 4 * scores + 3 * values,
+    "streaming": lambda scores, values, branches: 4 * scores + (2 + branches) * values,
+    "calls": lambda scores, values, branches: 4 * scores + 3 * branches * values,
+}
+#: ``(scores, values, branches)`` of the mechanisms that are sums of softmaxes.
+SUMS = {"softmax": (1, 1, 1), "dagpam": (2, 1, 2), "differential": (1, 1, 2)}
+
+
+def limit(mechanism: str, device_type: str) -> float | None:
+    """The least time ratio to softmax without keeping N x N numbers: row-resident on a CPU, streaming on a GPU."""
+    if mechanism not in SUMS:
+        return None
+    form = FORMS["row-resident" if device_type == "cpu" else "streaming"]
+    return form(*SUMS[mechanism]) / form(*SUMS["softmax"])
+
+
+def count_flops(work: Callable[[], object]) -> int:
+    """FLOPs of the matrix products that run, two a multiply-add, by torch's own formulas; runs ``work`` once.
+
+    PyTorch's fused kernel on a CPU is counted as 2 products forward and 5 backward, with nothing saved by causality;
+    kernels that torch does not know count nothing.
+    """
+    with _Products() as products:
+        work()
+    return products.flops
+
+
+class _Products(TorchDispatchMode):
+    """Not ``FlopCounterMode``, whose hooks on modules do not go with ``torch.autograd.grad``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        formula = _CPU_KERNEL.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.flops += formula(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, *args, out_val, **kwargs) -> int:
+    return 2 * query[..., 0].numel() * key.shape[2] * (query.shape[3] + value.shape[3])
+
+
+def _backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *args, out_val, **kwargs) -> int:
+    return 2 * query[..., 0].numel() * key.shape[2] * (3 * query.shape[3] + 2 * value.shape[3])
+
+
+_CPU_KERNEL = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+}

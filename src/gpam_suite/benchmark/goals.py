@@ -1,0 +1,45 @@
+"""What the suite's daGPAM is meant to cost at most, and what the records say."""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The median ratio of ``quantity`` (a field of a record's rows) of daGPAM to ``to`` in a case, at most ``most``."""
+
+    case: str
+    to: str
+    most: float
+    quantity: str = "seconds"
+
+    def measured(self, records: list[dict[str, Any]]) -> float | None:
+        """None where the record or one of the two contenders is missing."""
+        for found in records:
+            rows = {row["contender"]: row for row in found["rows"]}
+            ours, theirs = (rows.get(name, {}).get(self.quantity) for name in ("dagpam", self.to))
+            if found["case"] == self.case and ours and theirs:
+                if isinstance(ours, list):
+                    return median(mine / other for mine, other in zip(ours, theirs, strict=True))
+                return ours / theirs
+        return None
+
+
+GOALS = (
+    Goal("core_causal_512", "softmax-sdpa", 1.05),
+    Goal("core_causal_512", "softmax-tiled", 1.65),
+    Goal("core_causal_2048", "softmax-sdpa", 1.55),
+    Goal("core_causal_4096", "softmax-sdpa", 1.75),
+    Goal("core_causal_4096", "softmax-tiled", 1.65),
+    Goal("core_causal_4096", "softmax-sdpa", 2.1, "peak_bytes"),
+    Goal("core_causal_4096", "dagpam-naive", 0.03, "peak_bytes"),
+    Goal("core_nmt_encoder", "softmax-sdpa", 1.20),
+    Goal("step_lm_512_12layers", "stock", 1.04),
+    Goal("step_lm_512_12layers", "softmax", 1.04),
+    Goal("step_lm_512_dropout", "stock", 1.00),
+    Goal("step_nmt_iwslt", "stock", 1.06),
+    Goal("step_nmt_iwslt", "softmax", 1.06),
+    Goal("decode_nmt", "stock", 1.08),
+    Goal("decode_nmt", "stock", 1.00, "cache_bytes"),
+)

@@ -1,0 +1,42 @@
+"""The kinds of cases: what makes the contenders of one, and which of them the others are compared with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpam_suite.benchmark import core, decoding, layer, training_step
+from gpam_suite.benchmark.comparison import Contender
+from gpam_suite.benchmark.settings import Settings
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``contenders(shape, settings)`` gives a function a name, which makes that contender; ``shape`` is the case
+    without ``kind`` and ``contenders``. ``baseline`` is the contender of ratio 1; ``tolerance`` the relative error
+    allowed, where it does not follow from the dtype. Memory is measured where a pass is short: it records every event.
+    """
+
+    title: str
+    what: str
+    baseline: str
+    contenders: Callable[[Mapping[str, Any], Settings], Mapping[str, Callable[[], Contender]]]
+    tolerance: float | None = None
+    measure_memory: bool = False
+
+
+_LAYER = "One layer of each stack, forward and backward."
+_STEP = "Forward, backward and Adam on one batch."
+_DECODE = "A step of incremental decoding, the mean over all."
+
+KINDS = {
+    "core": Kind(
+        "Attention core",
+        "Forward and backward, between the projections.",
+        "softmax-sdpa",
+        core.contenders,
+        measure_memory=True,
+    ),
+    "layer": Kind("Layer", _LAYER, "stock", layer.contenders, 5e-3, measure_memory=True),
+    "step": Kind("Training step", _STEP, "stock", training_step.contenders, tolerance=5e-3),
+    "decode": Kind("Decoding step", _DECODE, "stock", decoding.contenders),
+}

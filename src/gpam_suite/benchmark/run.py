@@ -1,0 +1,96 @@
+"""``make benchmark``: the cases that were asked for, one after another, then the page of all records."""
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.benchmark import record
+from gpam_suite.benchmark.comparison import compare
+from gpam_suite.benchmark.kinds import KINDS
+from gpam_suite.benchmark.page import sections, write_pages
+from gpam_suite.benchmark.settings import Settings
+
+log = logging.getLogger(__name__)
+#: Largest relative error allowed, by dtype.
+TOLERANCES = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+
+def benchmark(cfg: DictConfig) -> Path:
+    """Run the cases of ``configs/benchmark.yaml`` that ``cfg.cases`` names; returns the path of the page.
+
+    Raises:
+        UsageError: an unknown case, kind or contender, a field that a case does not have, or no GPU where one is asked.
+    """
+    defined = OmegaConf.to_container(cfg.defined, resolve=True)
+    settings = _settings(cfg)
+    torch.set_num_threads(settings.threads)
+    output = Path(cfg.output)
+    cases = chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined)
+    for name in cases:
+        began = time.perf_counter()
+        log.info("%s", name)
+        rows = measure(defined[name], settings, list(cfg.contenders or []))
+        shape = {key: value for key, value in defined[name].items() if key not in ("kind", "contenders")}
+        record.write(output, name, defined[name]["kind"], shape, settings, rows)
+        log.info("%s: %.0f seconds", name, time.perf_counter() - began)
+    page = write_pages(output)
+    print(*sections(output, cases), f"All cases: {page}", sep="\n")
+    return page
+
+
+def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined: Mapping[str, Any]) -> list[str]:
+    """Names of cases: ``asked`` is a preset, "all", a kind, or some names of cases."""
+    kinds = {case["kind"] for case in defined.values()}
+    groups = {kind: [name for name, case in defined.items() if case["kind"] == kind] for kind in kinds}
+    groups |= {"all": list(defined)} | presets
+    found = []
+    for word in [asked] if isinstance(asked, str) else asked:
+        if word not in groups and word not in defined:
+            known = [*groups, *defined]
+            raise UsageError(f"unknown case '{word}'{did_you_mean(word, known)} (wanted some of {', '.join(known)})")
+        found += groups.get(word, [word])
+    return list(dict.fromkeys(found))
+
+
+def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) -> list[dict[str, Any]]:
+    """The rows of one case; ``contenders`` are those asked for, none meaning those of the case, or all."""
+    shape = {key: value for key, value in case.items() if key not in ("kind", "contenders")}
+    if case["kind"] not in KINDS:
+        meant = did_you_mean(case["kind"], KINDS)
+        raise UsageError(f"unknown kind of case '{case['kind']}'{meant} (wanted one of {', '.join(KINDS)})")
+    kind = KINDS[case["kind"]]
+    try:
+        made = kind.contenders(shape, settings)
+    except TypeError as error:  # a field that the case does not have, or lacks
+        raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
+    wanted = contenders or case.get("contenders") or list(made)
+    for name in wanted:
+        if name not in made:
+            raise UsageError(f"unknown contender '{name}'{did_you_mean(name, made)} (wanted some of {', '.join(made)})")
+    tolerance = kind.tolerance
+    if tolerance is None:
+        dtype = shape.get("dtype", "auto")
+        tolerance = TOLERANCES[dtype if dtype != "auto" else "float32" if settings.device == "cpu" else "bfloat16"]
+    return compare(
+        [made[name]() for name in wanted],
+        repeats=settings.repeats,
+        tolerance=tolerance,
+        measure_memory=kind.measure_memory,
+    )
+
+
+def _settings(cfg: DictConfig) -> Settings:
+    device = cfg.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
+    threads = min(cfg.threads, os.cpu_count() or 1)
+    return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device)

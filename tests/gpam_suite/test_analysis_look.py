@@ -1,0 +1,146 @@
+"""Looking into models: what hooks see, for every mechanism on a language model and on translation, and its numbers."""
+
+import gpam_fairseq  # noqa: F401
+from gpam_fairseq.install import attention_classes
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from runs import TINY_LM, TINY_NMT, composed, places, write_text
+
+from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
+from gpam.attention import names
+from gpam_suite.analysis.look import look
+from gpam_suite.analysis.models import untrained
+from gpam_suite.analysis.observe import watching
+from gpam_suite.analysis.texts import text_for_maps, texts
+
+PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
+"""Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """``made(task, mechanism)``: an untrained tiny model, its task and its data."""
+    base = tmp_path_factory.mktemp("look")
+    text = {"lm": write_text(base / "lm"), "nmt": write_text(base / "nmt", ("cs", "en"))}
+    options = {"lm": TINY_LM, "nmt": TINY_NMT}
+    paths = OmegaConf.create({"data": str(base / "data"), "mirror": None})
+
+    def make(task, mechanism):
+        shallow = ["++model.cog_softmax_layers=none"] if mechanism == "cog" else []  # else it wants three layers
+        cfg = composed(*options[task], *places(base), f"dataset.folder={text[task]}", f"model={mechanism}", *shallow)
+        return untrained(cfg, paths)
+
+    return make
+
+
+@pytest.mark.parametrize("task", ["lm", "nmt"])
+@pytest.mark.parametrize("mechanism", names())
+def test_every_mechanism_can_be_looked_at(made, task, mechanism):
+    model, fairseq_task, prepared = made(task, mechanism)
+    found = look(model, fairseq_task, prepared, 1, maps=True)
+    roles = {"lm": {"decoder"}, "nmt": {"encoder", "decoder", "cross"}}[task]
+    layers = {"lm": 2, "nmt": 1}[task]
+    assert {module["role"] for module in found["modules"].values()} == roles
+    assert set(found["streams"]) == roles - {"cross"}
+    for stream in found["streams"].values():
+        assert all(len(values) == 1 + layers for values in stream.values())
+    own = [module for module in found["modules"].values() if module["role"] == "decoder"]
+    assert own[-1]["shown"] == ("part" if mechanism in PARTIAL and (mechanism, task) != ("neutreno", "nmt") else "all")
+    assert set(found["maps"]["weights"]) == set(found["modules"])
+    spoken_of = {path for path, name in attention_classes(model).items() if name in ("Softmax", "DaGPAM")}
+    assert set(found["lemmas"]) == spoken_of
+    assert all(norm > 0 for name, norm in found["gradients"].items() if name.startswith("value"))
+
+
+def test_looking_changes_nothing(made):
+    model, task, prepared = made("lm", "dagpam")
+    text = texts(task, prepared, 1)[0]
+    with torch.no_grad():
+        before = model(**text.arguments)[0]
+        with watching(model):
+            during = model(**text.arguments)[0]
+        after = model(**text.arguments)[0]
+    assert torch.equal(before, after)
+    assert torch.allclose(before, during, atol=1e-5)  # the way that gives weights
+
+
+def test_what_is_seen_is_what_the_formula_gives(made):
+    """daGPAM's weights and output of the second layer, again from the layer's input and parameters."""
+    model, task, prepared = made("lm", "dagpam")
+    text = texts(task, prepared, 1)[0]
+    with torch.no_grad(), watching(model) as found:
+        model(**text.arguments)
+        seen = found
+    module = model.decoder.layers[1].self_attn
+    one = seen.attention["decoder.layers.1.self_attn"]
+    x = one.inputs.double()
+    assert torch.allclose(
+        x, model.decoder.layers[1].self_attn_layer_norm(seen.streams["decoder"][1]).double(), atol=1e-6
+    )
+    q, k, v = (
+        (x @ part.weight.double().T + part.bias.double()).unflatten(-1, (2, 8)).transpose(0, 1)
+        for part in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    hidden = torch.ones(len(x), len(x)).triu(1).bool()
+    mechanism = module.mechanism
+
+    def softmax(queries):
+        return torch.softmax((queries @ k.transpose(1, 2) / 8**0.5).masked_fill(hidden, -torch.inf), -1)
+
+    weights = 1.5 * softmax(q) - 0.5 * softmax(q.clamp(min=0) @ mechanism.query_neg.double())
+    assert one.causal
+    assert torch.allclose(one.weights.double(), weights, atol=1e-6)
+    output = (weights @ v).transpose(0, 1).flatten(
+        1
+    ) @ module.out_proj.weight.double().T + module.out_proj.bias.double()
+    assert torch.allclose(one.output.double(), output, atol=1e-5)
+
+    numbers = look(model, task, prepared, 1)
+    entry = numbers["modules"]["decoder.layers.1.self_attn"]
+    assert entry["negative_mass"] == pytest.approx(negative_mass(weights).tolist(), rel=1e-3)
+    assert entry["row_sum"] == pytest.approx([1.0, 1.0], abs=1e-6)
+    stream = numbers["streams"]["decoder"]
+    assert stream["cosine"][2] == pytest.approx(float(mean_cosine_similarity(seen.streams["decoder"][2])), rel=1e-9)
+
+
+def test_bound_of_an_encoder_head_is_that_of_its_matrices(made):
+    """Lemma 4 on the encoder's module, head 1, from the parameters as they stand in the checkpoint."""
+    model, task, prepared = made("nmt", "dagpam")
+    text = texts(task, prepared, 1)[0]
+    with torch.no_grad(), watching(model) as seen:
+        model(**text.arguments)
+    module, path = model.encoder.layers[0].self_attn, "encoder.layers.0.self_attn"
+    x = seen.attention[path].inputs.double()
+    found = residual(x, 1e-3)
+    rest = x - found.row
+    w_q, w_k, w_v = (part.weight.double().T[:, :8] for part in (module.q_proj, module.k_proj, module.v_proj))
+    w_neg = module.mechanism.query_neg.double()
+    b_q = module.q_proj.bias.double()[:8]
+    branches = [
+        lemmas.positive_branch(1.5, rest, w_q, w_k),
+        lemmas.negative_branch(-0.5, rest, found.row, w_q, b_q, w_neg, w_k),
+    ]
+    output = seen.attention[path].weights[0].double() @ (x @ w_v + module.v_proj.bias.double()[:8])
+    first = lemmas.residual_bound(rest, output, w_v, branches)
+    from gpam_suite.analysis.lemma_checks import bounds
+
+    every = bounds(seen.attention[path])
+    assert every.right_hand_side[0].item() == pytest.approx(first.right_hand_side.item(), rel=1e-6)
+    assert every.measured[0].item() == pytest.approx(first.measured.item(), rel=1e-3)
+    assert bool(every.assumption[0]) == bool(first.assumption)
+
+
+def test_texts_are_of_the_test_set(made):
+    _, task, prepared = made("lm", "softmax")
+    blocks = texts(task, prepared, 3)
+    assert len(blocks) == 3
+    for block in blocks:
+        assert block.target.shape == block.arguments["src_tokens"].shape == (1, 16)
+        assert torch.equal(block.target[0, :-1], block.arguments["src_tokens"][0, 1:])
+    assert text_for_maps(task, prepared).target.shape == (1, 14)
+    _, task, prepared = made("nmt", "softmax")
+    pairs = texts(task, prepared, 4)
+    assert len({tuple(pair.target[0].tolist()) for pair in pairs}) == 4
+    assert len(text_for_maps(task, prepared).words["encoder"]) <= 14

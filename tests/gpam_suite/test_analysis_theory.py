@@ -1,0 +1,73 @@
+"""Hulls, rank correlation, and what is kept as JSON."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gpam import UsageError
+from gpam_suite.analysis import store
+from gpam_suite.analysis.correlation import rank_correlation
+from gpam_suite.analysis.hulls import VALUES, analyse_hulls, area, region
+
+
+def inside(corners, point):
+    """Whether ``point`` lies left of every edge of a counter-clockwise polygon."""
+    edges = np.roll(corners, -1, axis=0) - corners
+    to = np.asarray(point) - corners
+    return (edges[:, 0] * to[:, 1] - edges[:, 1] * to[:, 0] >= -1e-9).all()
+
+
+@pytest.mark.parametrize(("pos", "neg"), [(0, 0), (0.5, 0.5), (1, 1), (1, 0.5), (1, 2)])
+def test_region_holds_every_output_and_no_smaller_one_does(pos, neg):
+    corners, draw, values = region(pos, neg), np.random.default_rng(0), np.array(VALUES)
+    reached = np.full(len(corners), -np.inf)
+    outward = np.stack([np.roll(corners, -1, axis=0) - corners], 0)[0] @ np.array([[0, -1], [1, 0]])
+    for sharpness in (1.0, 60.0):
+        for _ in range(300):
+            positive, negative = (np.exp(sharpness * draw.normal(size=3)) for _ in range(2))
+            output = ((1 + pos) * positive / positive.sum() - neg * negative / negative.sum()) @ values
+            assert inside(corners, output)
+            reached = np.maximum(reached, outward @ output)
+    assert reached == pytest.approx((outward * corners).sum(1), abs=0.2)  # sharp scores come to every edge
+
+
+def test_areas():
+    assert area(np.array([[0, 0], [2, 0], [2, 3], [0, 3]])) == 6
+    triangle = area(region(0, 0))
+    x, y = np.array(VALUES).T
+    assert triangle == pytest.approx(abs((x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0])) / 2)
+    assert area(region(1, 0)) == pytest.approx(4 * triangle)
+    # A sum of a triangle scaled by s and its mirror image scaled by t has s^2 + 4 s t + t^2 times its area.
+    assert area(region(1, 1)) == pytest.approx((4 + 8 + 1) * triangle)
+
+
+def test_hulls_are_written(tmp_path):
+    found = store.read(analyse_hulls(tmp_path))
+    assert [entry["area_ratio"] for entry in found["hulls"]] == pytest.approx([1, 5.5, 13])
+
+
+def test_rank_correlation():
+    x, y = [1, 2, 3, 4, 5, 6, 7], [2, 1, 4, 3, 7, 5, 6]
+    found = rank_correlation(x, y)
+    differences = sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+    rho = 1 - 6 * differences / (7 * 48)
+    assert found.rho == pytest.approx(rho)
+    half = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / 4)
+    assert (found.low, found.high) == pytest.approx(
+        (math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half))
+    )
+    assert rank_correlation(x, x[::-1]).rho == -1
+    assert rank_correlation(x[:4], y[:4]) is None
+    assert rank_correlation(x, [1] * 7) is None
+
+
+def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):
+    path = store.write(tmp_path / "a.json", {"a": [1.23456789e-7, math.nan, (1, True)], "b": {1: math.inf, "c": "x"}})
+    assert json.loads(path.read_text()) == {"a": [1.23457e-7, None, [1, True]], "b": {"1": None, "c": "x"}}
+    assert store.read(tmp_path / "none.json") is None
+    path.write_text("{")
+    with pytest.raises(UsageError, match="make analyse again"):
+        store.read(path)

@@ -1,0 +1,237 @@
+"""The benchmark: numbers before times, counts against torch's and against memory of known size, pages from records."""
+
+import math
+
+import pytest
+import torch
+import yaml
+
+from gpam.attention import functional, names
+from gpam.errors import UsageError
+from gpam_suite.benchmark import comparison, core, counting, peers, record
+from gpam_suite.benchmark.comparison import Contender, compare, relative_error
+from gpam_suite.benchmark.exact import output_rows
+from gpam_suite.benchmark.goals import GOALS, Goal
+from gpam_suite.benchmark.kinds import KINDS
+from gpam_suite.benchmark.memory import peak_bytes
+from gpam_suite.benchmark.models import case_of
+from gpam_suite.benchmark.page import pages, rows
+from gpam_suite.benchmark.run import chosen, measure
+from gpam_suite.benchmark.settings import Settings
+from gpam_suite.environment import ROOT
+
+CONFIG = yaml.safe_load((ROOT / "configs" / "benchmark.yaml").read_text(encoding="utf-8"))
+SETTINGS = Settings(threads=1, repeats=2, seed=1, device="cpu")
+TINY_CORE = {"kind": "core", "batch": 3, "heads": 2, "head_dim": 8, "length": 12}
+TINY_LM = {"model": "lm_laptop", "vocabulary": 20, "sentences": 2, "length": 6, "width": 16, "ffn": 16, "layers": 3}
+TINY_NMT = {**TINY_LM, "model": "nmt_laptop", "sentences": 3}
+SOME = ["stock", "softmax", "dagpam", "dagpam-naive", "differential", "neutreno"]
+
+
+@pytest.fixture(autouse=True)
+def short_samples(monkeypatch):
+    monkeypatch.setattr(comparison, "SHORTEST_SAMPLE", 0.0)
+
+
+def by_name(found):
+    return {row["contender"]: row for row in found}
+
+
+def test_a_wrong_contender_gets_no_time():
+    fine, nan = torch.ones(3), torch.full((3,), math.nan)
+    contenders = [
+        Contender("right", error=lambda: relative_error([fine], [fine])),
+        Contender("wrong", error=lambda: relative_error([1.1 * fine], [fine])),
+        Contender("nan", error=lambda: relative_error([nan], [fine])),
+        Contender("refused", refusal="not here"),
+    ]
+    found = by_name(compare(contenders, repeats=3, tolerance=1e-3))
+    assert len(found["right"]["seconds"]) == 3 and not found["right"]["note"]
+    assert found["wrong"]["note"] == "wrong: relative error 1.0e-01, allowed 1e-03"
+    assert found["nan"]["note"].startswith("wrong")
+    assert found["refused"]["note"] == "not here"
+    assert not any("seconds" in found[name] for name in ("wrong", "nan", "refused"))
+
+
+@pytest.mark.parametrize("mistake", ["output", "gradient"])
+def test_a_wrong_attention_is_found(monkeypatch, mistake):
+    """A peer that forgets a branch's sign, and one whose output is right and whose gradient is not."""
+
+    def wrong(m, q, k, v, padding, causal):
+        right = peers._dagpam_naive(m, q, k, v, padding, causal)
+        if mistake == "output":
+            return right + 2 * m.lambda_neg * peers.sdpa(m.negative_query(q), k, v, padding, causal, 0.0)
+        return right.detach() + peers.sdpa(q, k, v, padding, causal, 0.0) * 0
+
+    monkeypatch.setitem(peers.PEERS, "dagpam-naive", peers.Peer("dagpam", wrong))
+    found = by_name(measure(TINY_CORE, SETTINGS, ["softmax-sdpa", "dagpam", "dagpam-naive"]))
+    assert found["dagpam-naive"]["note"].startswith("wrong") and "seconds" not in found["dagpam-naive"]
+    assert found["dagpam"]["seconds"]
+
+
+@pytest.mark.parametrize("change", [{"causal": True}, {"padded": True}, {"source": 7}, {"dtype": "bfloat16"}])
+def test_every_contender_of_the_core_is_right(change):
+    found = by_name(measure(TINY_CORE | change, SETTINGS, []))
+    assert set(found) >= {*names(), *peers.PEERS, "dagpam-tiled", "softmax-tiled", "dagpam-and-map"}
+    for name, row in found.items():
+        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+
+
+@pytest.mark.parametrize(
+    "kind, shape", [("layer", TINY_LM), ("layer", TINY_NMT), ("step", TINY_LM), ("step", TINY_NMT)]
+)
+def test_every_contender_of_a_model_is_right(kind, shape):
+    asked = SOME if kind == "step" else []
+    found = by_name(measure({"kind": kind, **shape}, SETTINGS, asked))
+    assert asked or set(found) == {"stock", *names(), *(name for name in peers.PEERS if name != "softmax-fairseq")}
+    for name, row in found.items():
+        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+
+
+@pytest.mark.parametrize("shape", [TINY_LM, TINY_NMT])
+def test_decoding_and_its_cache(shape):
+    """Step by step every contender makes the logits of a whole pass; softmax's and daGPAM's caches are stock's."""
+    found = by_name(measure({"kind": "decode", **shape}, SETTINGS, SOME))
+    for name, row in found.items():
+        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+    for name in ("softmax", "dagpam", "differential", "dagpam-naive"):
+        assert found[name]["cache_bytes"] == found["stock"]["cache_bytes"] > 0
+
+
+@pytest.mark.parametrize("name", ["softmax", "dagpam", "differential"])
+@pytest.mark.parametrize("change", [{"causal": True}, {"padded": True}])
+def test_sampled_rows_are_rows_of_the_whole(name, change):
+    shape = {key: value for key, value in (TINY_CORE | change).items() if key != "kind"}
+    inputs = core.Inputs(core.Shape(**shape), 1, "cpu")
+    from gpam.attention import Site, build
+
+    mechanism = build(name, Site(16, 2, layer=1, layers=3)).double()
+    q, k, v, x = (tensor.double() for tensor in inputs.views(inputs.leaves))
+    given = (q, k, v, x), (inputs.padding, inputs.shape.causal)
+    whole = output_rows(name, mechanism, *given[0], torch.arange(12), *given[1])
+    some = output_rows(name, mechanism, *given[0], torch.tensor([0, 5, 11]), *given[1])
+    torch.testing.assert_close(some, whole[:, :, [0, 5, 11]])
+
+
+def test_counted_products_are_those_of_the_table():
+    """Forward and backward of two branches and of one, in units of N x N x d over all heads."""
+    q, q_neg, k, v = (torch.randn(1, 2, 128, 64, requires_grad=True) for _ in range(4))
+    unit = 2 * 2 * 128 * 128 * 64
+
+    def units(call):
+        return counting.count_flops(lambda: call().sum().backward()) / unit
+
+    def by_form(mechanism, form):
+        return counting.FORMS[form](*counting.SUMS[mechanism])
+
+    for backend, form in (("materialised", "materialised"), ("batched", "materialised"), ("tiled", "row-resident")):
+        assert units(lambda b=backend: functional.softmax_attention(q, k, v, backend=b)) == by_form("softmax", form)
+        both = units(lambda b=backend: functional.dual_softmax(q, q_neg, k, v, 1.5, 0.5, backend=b))
+        assert both == by_form("dagpam", form)
+    assert units(lambda: peers.sdpa(q, k, v, None, False, 0.0)) == by_form("softmax", "calls") == 7
+    calls = units(lambda: functional.dual_softmax(q, q_neg, k, v, 1.5, 0.5, backend="sdpa"))
+    assert calls == by_form("dagpam", "calls") == 14
+    assert by_form("dagpam", "streaming") == 12
+
+
+def test_limits():
+    assert counting.limit("dagpam", "cpu") == pytest.approx(11 / 7)
+    assert counting.limit("dagpam", "cuda") == pytest.approx(12 / 7)
+    assert counting.limit("softmax", "cpu") == counting.limit("differential", "cpu") == 1
+    assert counting.limit("coda", "cpu") is None
+
+
+def test_peak_memory_is_that_of_live_tensors():
+    def work():
+        a = torch.empty(1 << 20, dtype=torch.uint8)
+        b = torch.empty(2 << 20, dtype=torch.uint8)
+        del a
+        c = torch.empty(4 << 20, dtype=torch.uint8)
+        return b.numel() + c.numel()
+
+    assert peak_bytes(work) == (6 << 20, 6 << 20)
+
+
+def test_ratios_are_medians_over_repeats():
+    found = {"case": "c", "kind": "core", "rows": []}
+    samples = {"softmax-sdpa": [2.0, 4.0, 2.0], "dagpam": [3.0, 6.0, 2.0], "softmax": [1.0, 1.0, 1.0]}
+    for name, seconds in samples.items():
+        row = {"contender": name, "note": "", "seconds": seconds, "peak_bytes": 3 << 20, "limit": 11 / 7}
+        found["rows"].append(row)
+    line = {line["contender"]: line for line in rows(found)}["dagpam"]
+    assert line["milliseconds"] == 3000
+    assert (line["time_ratio_low"], line["time_ratio"], line["time_ratio_high"]) == (1.25, 1.5, 1.5)
+    assert line["ratio_to_best_softmax"] == 3
+    assert line["of_limit"] == pytest.approx(11 / 21)
+    assert (line["peak_mib"], line["peak_ratio"]) == (3, 1)
+
+
+def test_goals_are_read_from_the_samples():
+    found = {"case": "core_causal_512", "rows": [{"contender": "dagpam", "seconds": [2.0, 3.0, 9.0], "peak_bytes": 6}]}
+    found["rows"].append({"contender": "softmax-sdpa", "seconds": [1.0, 2.0, 3.0], "peak_bytes": 4})
+    assert Goal("core_causal_512", "softmax-sdpa", 1.05).measured([found]) == 2.0
+    assert Goal("core_causal_512", "softmax-sdpa", 1.05, "peak_bytes").measured([found]) == 1.5
+    assert Goal("core_causal_512", "softmax", 1.05).measured([found]) is None
+    assert {goal.case for goal in GOALS} <= set(CONFIG["defined"])
+
+
+def test_cases_are_chosen_by_preset_kind_and_name():
+    defined = {"a": {"kind": "core"}, "b": {"kind": "step"}, "c": {"kind": "core"}}
+    presets = {"default": ["b", "a"]}
+    assert chosen("default", presets, defined) == ["b", "a"]
+    assert chosen("all", presets, defined) == ["a", "b", "c"]
+    assert chosen(["core", "a", "b"], presets, defined) == ["a", "c", "b"]
+    with pytest.raises(UsageError, match="unknown case 'defalt'; did you mean 'default'"):
+        chosen("defalt", presets, defined)
+
+
+@pytest.mark.parametrize(
+    ("case", "contenders", "message"),
+    [
+        ({"kind": "cor"}, [], "did you mean 'core'"),
+        (TINY_CORE | {"lenght": 3}, [], "lenght"),
+        (TINY_CORE, ["dagpm"], "did you mean 'dagpam'"),
+        ({"kind": "step", "model": "lm_lapto"}, [], "did you mean 'lm_laptop'"),
+    ],
+)
+def test_mistakes_are_named(case, contenders, message):
+    with pytest.raises(UsageError, match=message):
+        measure(case, SETTINGS, contenders)
+
+
+def test_every_case_of_the_configuration_is_sound():
+    groups = {f"${{{name}}}": CONFIG[name] for name in ("sums", "lean", "models")}
+    for name, case in CONFIG["defined"].items():
+        shape = {key: value for key, value in case.items() if key not in ("kind", "contenders")}
+        if case["kind"] == "core":
+            core.Shape(**shape)
+            known = {*names(), *peers.PEERS, *peers.backends("cpu"), "dagpam-and-map"}
+        elif case["kind"] in ("layer", "step", "decode"):
+            case_of(shape)
+            known = {"stock", *names(), *peers.PEERS}
+        else:
+            continue
+        assert set(groups.get(case.get("contenders"), [])) <= known, name
+        assert KINDS[case["kind"]].baseline in groups.get(case.get("contenders"), [KINDS[case["kind"]].baseline])
+    assert set(CONFIG["presets"]["default"]) <= set(CONFIG["defined"])
+
+
+def test_pages_are_made_of_records_alone(tmp_path):
+    shape = {key: value for key, value in TINY_CORE.items() if key != "kind"}
+    for length in (12, 20):
+        case = TINY_CORE | {"length": length, "heads": 8, "head_dim": 64, "batch": 1}
+        found = measure(case, SETTINGS, ["softmax-sdpa", "dagpam", "softmax"])
+        record.write(tmp_path, f"core_{length}", "core", shape | case, SETTINGS, found)
+    made = pages(tmp_path)
+    assert made == pages(tmp_path)
+    text = made[tmp_path / "README.md"]
+    assert "### core_12" in text and "| dagpam |" in text and "1.00 [1.00, 1.00]" in text
+    assert {path.name for path in made} == {"README.md", "benchmark.csv", "core.svg", "core.png"}
+    assert len(made[tmp_path / "benchmark.csv"].splitlines()) == 1 + 2 * 3
+
+
+def test_published_pages_are_what_the_records_give():
+    for path, content in pages(ROOT / "results" / "benchmark").items():
+        if path.suffix != ".png":
+            made = content.encode("utf-8") if isinstance(content, str) else content
+            assert path.read_bytes() == made, f"{path} is stale: make benchmark RESULTS=results"

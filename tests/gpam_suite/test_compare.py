@@ -1,0 +1,300 @@
+"""Two runs side by side: what is said to differ, wins and losses by hand, what is refused, and how it is printed."""
+
+import io
+import json
+import math
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from record_factory import PROTOCOLS, add_config, add_document_scores, failed, make_record, store
+from rich.console import Console
+
+from gpam.errors import UsageError
+from gpam_suite import sections, where
+from gpam_suite.bootstrap import resample
+from gpam_suite.compare import compare
+from gpam_suite.evaluation.translation import Metrics
+from gpam_suite.records import write_atomically, write_scores
+from gpam_suite.sections import Section, Table, as_markdown, print_sections
+from gpam_suite.unit_wins import unit_score, unit_wins
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
+
+
+def _group(results, model, values, **fields):
+    """Runs of a language model, a seed for each value; the folder of their group."""
+    runs = store(results, *[make_record(model=model, seed=k, value=v, **fields) for k, v in enumerate(values, 1)])
+    for run in runs:
+        add_config(run)
+        add_document_scores(run)
+    return runs[0].folder.parent
+
+
+def _text(found):
+    return "\n".join(as_markdown(section) for section in found)
+
+
+def _table(found, title):
+    (section,) = [section for section in found if section.title == title]
+    (table,) = [block for block in section.blocks if isinstance(block, Table)]
+    return {line[0]: list(line[1:]) for line in table.cells}
+
+
+@pytest.fixture
+def groups(tmp_path):
+    return _group(tmp_path, "softmax", (30.1, 30.2, 30.3)), _group(tmp_path, "dagpam", (29.2, 29.4, 29.6))
+
+
+# ------------------------------------------------------------------------------------------------- differences by hand
+
+
+def test_result_of_two_groups(groups):
+    found = compare(*map(str, groups))
+    result = _table(found, "Result")
+    # differences by seed -0.9, -0.8, -0.7: mean -0.8, sd 0.1, half width 4.302653 * 0.1 / sqrt(3) = 0.2484
+    assert result["Test perplexity"] == ["30.20 ± 0.10", "29.40 ± 0.20", "-0.80", "[-1.05, -0.55]"]
+    assert result["Parameters"] == ["100,000", "100,256", "+0.26 %", "–"]
+    assert result["Training tokens per second"][2] == "-22.22 %"
+    text = _text(found)
+    # t = 0.8 / (0.1 / sqrt(3)) = 13.856 with 2 degrees of freedom
+    assert "Over seeds (paired t over 3 seeds): Test perplexity -0.80 [-1.05, -0.55], p = 0.005; excludes zero." in text
+    assert "(paired bootstrap over 40 documents, 1000 resamples): -0.80 [" in text
+    assert "Over seeds and test set (hierarchical bootstrap" in text
+    # eight standard deviations: with two seeds |T| > 12.7 needs a spread below 0.89, whose chance is only 0.63
+    assert "(few seeds know them badly): 3; here 3 seeds." in text
+    assert "A: Softmax, Python documentation, seeds 1, 2, 3 (" in text
+
+
+def test_only_what_differs_is_listed(tmp_path, groups):
+    softmax, _ = groups
+    versions, git = {"python": "3.11.9", "torch": "2.7.0"}, {"commit": "1" * 40, "dirty": True}
+    (other,) = store(tmp_path, make_record(experiment="other", recipe="mine", seed=4, versions=versions, git=git))
+    add_config(other, fairseq__optimization__lr=[0.001], tokenizer__name="moses")
+    add_document_scores(other)
+    found = compare(str(softmax), str(other.folder))
+    assert _table(found, "Configuration") == {
+        "seed": ["1, 2, 3", "4"],
+        "fairseq.optimization.lr": ["[0.002]", "[0.001]"],
+        "tokenizer.name": ["–", "moses"],
+    }
+    assert _table(found, "Environment") == {
+        "git commit": ["0000000000", "1111111111, uncommitted changes"],
+        "versions.torch": ["2.6.0", "2.7.0"],
+    }
+    assert "no test, as one seed has no spread" in _text(found)
+    assert "Warning: B (Softmax): one seed" in _text(found)
+
+
+def test_a_run_differs_in_nothing_from_itself(groups):
+    run = str(next(groups[0].glob("seed1-*")))
+    found = compare(run, run)
+    assert _text(found).count("Nothing differs.") == 2
+    assert "B wins 0, loses 0 and ties 40 of 40" in _text(found)
+    assert "0.00 [0.00, 0.00], p = 1.000" in _text(found)
+
+
+def test_documents_won_and_lost_by_hand(tmp_path):
+    words, runs = [10, 10, 20, 30], []
+    for model, losses in (("softmax", (3.0, 4.0, 5.0, 2.0)), ("dagpam", (2.5, 4.0, 5.25, 2.25))):
+        nll = [n * loss for n, loss in zip(words, losses, strict=True)]
+        (run,) = store(tmp_path, make_record(model=model, value=math.exp(sum(nll) / sum(words))))
+        rows = zip(words, nll, strict=True)
+        write_scores(run.folder, [{"document": i, "words": n, "nll": total} for i, (n, total) in enumerate(rows)])
+        runs.append(run)
+    found = compare(*[str(run.folder) for run in runs])
+    assert "By document (loss in nats per word, mean over seeds) B wins 1, loses 2 and ties 1 of 4." in _text(found)
+    lines = _table(found, "Where")
+    # the two documents of 10 words: exp((3 + 4) / 2) and exp((2.5 + 4) / 2)
+    assert lines["10 to 10"] == ["2", "1", "0", "1", "33.12", "25.79", "-7.33"]
+    assert lines["20 to 20"] == ["1", "0", "1", "0", "148.41", "190.57", "+42.15"]
+    assert list(lines) == ["10 to 10", "20 to 20", "30 to 30"]
+    most = _table(found, "Where they differ most")
+    assert list(most) == ["0", "2", "3"]  # the one that B wins, then its losses; the tie is none
+    assert most["2"] == ["20", "5.000", "5.250", "+0.250"]
+
+
+# --------------------------------------------------------------------------------------------------------- translation
+
+REFERENCES = ["the cat sat on the mat", "a dog", "one two three four five six seven", "the red house is old"]
+BASE = ["the cat sat on the mat", "a cat", "one two three four six seven", "a red house was old"]
+SYSTEMS = {
+    1: ["the cat sat on a mat", "a dog", "one two three four six seven", "a red house is old"],
+    2: ["the cat sat on the mat", "a dog", "one two three four six seven", "the red house is old"],
+}
+
+
+def _translation(results, model, seed, hypotheses):
+    bleu = sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score
+    (run,) = store(results, make_record(task="nmt", model=model, seed=seed, value=bleu))
+    metrics = Metrics(lowercase=False)
+    rows = [metrics.statistics(*pair) for pair in zip(hypotheses, REFERENCES, strict=True)]
+    write_scores(run.folder, [{"sentence": i, "bleu": row} for i, row in enumerate(rows)])
+    write_atomically(run.folder / "hypotheses.txt", "".join(f"{line}\n" for line in hypotheses))
+    return run
+
+
+@pytest.fixture
+def translations(tmp_path):
+    base = [_translation(tmp_path, "softmax", seed, BASE) for seed in (1, 2)]
+    return base, [_translation(tmp_path, "dagpam", seed, lines) for seed, lines in SYSTEMS.items()]
+
+
+def _sentence_bleu(hypothesis, index):
+    return sacrebleu.BLEU(effective_order=True).sentence_score(hypothesis, [REFERENCES[index]]).score
+
+
+def test_sentence_scores_are_sacrebleus(translations):
+    for run, lines in zip([*translations[0], *translations[1]], [BASE, BASE, *SYSTEMS.values()], strict=True):
+        scores = [unit_score("nmt", row) for row in resample(run).statistics]
+        assert scores == pytest.approx([_sentence_bleu(line, i) for i, line in enumerate(lines)])
+
+
+def test_sentences_won_and_lost(translations):
+    found = compare(*[str(runs[0].folder.parent) for runs in translations])
+    assert "By sentence (sentence BLEU, mean over seeds) B wins 2, loses 1 and ties 1 of 4." in _text(found)
+    most = _table(found, "Where they differ most")
+    assert set(most) == {"0", "1", "3"}
+    means = [(_sentence_bleu(SYSTEMS[1][i], i) + _sentence_bleu(SYSTEMS[2][i], i)) / 2 for i in range(4)]
+    for index in (0, 1, 3):
+        a = _sentence_bleu(BASE[index], index)
+        assert most[str(index)][1:3] == [f"{a:.2f}", f"{means[index]:.2f}"]
+    blocks = found[-1].blocks
+    # seed 1 loses sentence 0, seed 2 has it right; of sentence 3 it is seed 2 that differs more
+    assert "sentence 0\n  A, seed 1: the cat sat on the mat\n  B, seed 1: the cat sat on a mat" in blocks
+    assert "sentence 3\n  A, seed 2: a red house was old\n  B, seed 2: the red house is old" in blocks
+
+
+def test_source_and_reference_come_from_the_prepared_data(translations, tmp_path, monkeypatch):
+    prepared = tmp_path / "data" / "cldr_de_en-1"
+    splits = {"test": {}}
+    manifest = {"checksum": "sha256:5f2c", "task": "nmt", "source": "de", "target": "en", "splits": splits}
+    write_atomically(prepared / "manifest.json", json.dumps(manifest))
+    write_atomically(prepared / "text" / "test.de.txt", "Katze\nHund\nZahlen\nHaus\n")
+    write_atomically(prepared / "text" / "test.en.txt", "".join(f"{line}\n" for line in REFERENCES))
+    monkeypatch.setattr(where, "DATA", tmp_path / "data")
+    text = _text(compare(*[str(runs[0].folder) for runs in translations]))
+    assert "sentence 1\n  source: Hund\n  reference: a dog\n  A, seed 1: a cat\n  B, seed 1: a dog" in text
+
+
+def test_hypotheses_of_another_evaluation_are_refused(translations):
+    (run, *_), (other, *_) = translations
+    write_atomically(run.folder / "hypotheses.txt", "one line\n")
+    with pytest.raises(UsageError, match=r"hypotheses\.txt has 1 lines but the test set 4 sentences"):
+        compare(str(run.folder), str(other.folder))
+
+
+def test_exchanging_the_sides_turns_everything_round(translations):
+    a, b = ([resample(run) for run in runs] for runs in translations)
+    there, back = unit_wins(a, b), unit_wins(b, a)
+    assert there.gain == pytest.approx(-back.gain)
+    assert there.counts[:2] == back.counts[1::-1]
+    assert there.extremes(9) == back.extremes(9)[::-1]
+    assert sum(bucket.units for bucket in there.buckets) == len(REFERENCES)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"protocol": {**PROTOCOLS["lm"], "context_window": 32}}, "protocol.context_window is 0 in A but 32 in B."),
+        ({"protocol": {**PROTOCOLS["lm"], "stride": 8}}, "protocol.stride is missing in A but 8 in B."),
+        ({"data": {"checksum": "x", "name": "n", "counts": {}}}, "data checksum is sha256:5f2c in A but x in B."),
+        ({"dataset": "wikitext2"}, "dataset is python_docs in A but wikitext2 in B."),
+        ({"task": "nmt"}, "task is lm in A but nmt in B."),
+    ],
+)
+def test_other_protocols_and_data_are_refused_unless_asked_for(tmp_path, groups, change, sentence):
+    (other,) = store(tmp_path, make_record(experiment="other", **change))
+    folders = str(groups[0]), str(other.folder)
+    with pytest.raises(UsageError) as error:
+        compare(*folders)
+    assert f"A and B do not compare: {sentence} Name two" in str(error.value)
+    found = compare(*folders, anyway=True)
+    text = _text(found)
+    assert f"They do not compare: {sentence} So no difference and no test is given." in text
+    assert [section.title for section in found] == ["A and B", "Configuration", "Environment", "Result"]
+    assert all(len(line) == 2 for line in _table(found, "Result").values())
+    assert "bootstrap" not in text
+    assert "p = " not in text
+
+
+def test_another_recipe_is_a_question_like_any_other(tmp_path, groups):
+    (other,) = store(tmp_path, make_record(experiment="other", recipe="mine", value=20.0))
+    add_document_scores(other)
+    assert "On the test set (paired bootstrap" in _text(compare(str(groups[0]), str(other.folder)))
+
+
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [
+        ("", "A: got nothing; wanted a run's folder"),
+        ("nowhere", "A: got nowhere, which is no folder; wanted a run's folder"),
+        (".", "holds no run that has ended"),
+    ],
+)
+def test_folders_that_hold_no_run(groups, tmp_path, monkeypatch, folder, sentence):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=sentence):
+        compare(folder, str(groups[1]))
+
+
+def test_an_offline_run_of_wandb_stands_for_its_run(groups):
+    run = next(groups[0].glob("seed1-*"))
+    tracked = run / "wandb" / "offline-run-20260102_030405-abc"
+    tracked.mkdir(parents=True)
+    assert _text(compare(str(tracked), str(groups[1]))) == _text(compare(str(run), str(groups[1])))
+
+
+def test_lost_and_unended_seeds_are_told(tmp_path, groups):
+    store(tmp_path, failed(make_record(model="dagpam", seed=4)))
+    (groups[1] / "seed5-00000000").mkdir()
+    text = _text(compare(*map(str, groups)))
+    assert "B, seed 4: diverged: loss is NaN at update 120" in text
+    assert "B: seed5-00000000 not ended, not in these numbers." in text
+    assert "B: daGPAM, Python documentation, seeds 1, 2, 3, 4 (" in text
+
+
+def test_nothing_finished_is_no_test(tmp_path, groups):
+    (lost,) = store(tmp_path, failed(make_record(model="nap", protocol={})))
+    text = _text(compare(str(groups[0]), str(lost.folder)))
+    assert "No test: a side has no finished seed with Test perplexity." in text
+    assert "Nothing to say: scores are missing, or the test set has one document." in text
+
+
+# ------------------------------------------------------------------------------------------------------------ printing
+
+
+def test_terminal_gets_tables_and_text_is_no_markup(monkeypatch, capsys):
+    stream = io.StringIO()
+    monkeypatch.setattr(
+        sections, "Console", lambda **given: Console(file=stream, force_terminal=True, width=90, **given)
+    )
+    print_sections([Section("Title", ["a [bold]line[/bold]", Table(["Name", "Number"], [["[x]", "1"]])])])
+    shown = stream.getvalue()
+    assert "a [bold]line[/bold]" in shown
+    assert "[x]" in shown
+    assert "\x1b[1m" in shown
+    assert "───" in shown
+    assert capsys.readouterr().out == ""
+
+
+def test_the_script_prints_plain_text_or_one_sentence(groups, monkeypatch, capsys):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        return end.value.code, *capsys.readouterr()
+
+    code, out, err = call(*map(str, groups))
+    assert (code, err) == (0, "")
+    assert "| Test perplexity | 30.20 ± 0.10 | 29.40 ± 0.20 | -0.80 | [-1.05, -0.55] |\n" in out
+    assert "\x1b" not in out
+    for words in ([str(groups[0]), "nowhere"], [str(groups[0])], [*map(str, groups), "--whatever"]):
+        code, out, err = call(*words)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert err.startswith("compare.py: ")

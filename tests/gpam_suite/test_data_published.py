@@ -1,0 +1,213 @@
+"""Published preparations, made again from their sources with this pipeline; every line that differs is explained."""
+
+import gzip
+import html
+from collections import Counter
+
+import pytest
+from data_helpers import PLAIN, mirror, node
+
+from gpam_suite.data import prepare
+from gpam_suite.data.binarise import BIN, IDX, binarise, build_dictionary, load_ids
+from gpam_suite.data.counting import count
+from gpam_suite.data.segmentation import Tokenizer, segment
+from gpam_suite.data.stages import Piece, Stages
+from gpam_suite.data.text import file_sha256, read_bytes, read_lines
+from gpam_suite.data.workers import Workers
+
+TED_SETS = ("dev2010", "tedx.dev2012", "tst2010", "tst2011", "tst2012")
+MOSES = {"tokenizer": "moses", "lowercase": True}
+
+
+@pytest.fixture
+def stages(tmp_path):
+    with Workers(1) as workers:
+        yield Stages(tmp_path, workers)
+
+
+def lines(*parts):
+    with gzip.open(mirror().joinpath(*parts), "rt", encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def piece(tmp_path, *parts):
+    path = tmp_path / "-".join(parts).removesuffix(".gz")
+    path.write_bytes(read_bytes(mirror().joinpath(*parts)))
+    return Piece(path, file_sha256(path))
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_iwslt14_sub_words_ids_and_unknowns(tmp_path, stages, split, language):
+    """From the published tokens: the published sub-words byte for byte, and with the published dictionary the ids that
+    fairseq's own binariser gives, in fairseq's own format."""
+    import gpam_fairseq.compat  # noqa: F401
+
+    # isort: split
+    from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+    from fairseq.data import Dictionary
+
+    folder = mirror() / "iwslt14.de-en" / "bpe10k"
+    tokens = piece(tmp_path, "iwslt14.de-en", "tok", f"{split}.{language}.gz")
+    model = Piece(folder / "code", "published")
+    pieces = segment(stages, tokens, "subword_nmt", model, split)
+    assert pieces.path.read_bytes() == read_bytes(folder / f"{split}.{language}.gz")
+
+    def copied(stage_folder):
+        (stage_folder / "dict.txt").write_bytes((folder / f"dict.{language}.txt").read_bytes())
+        return {"size": len(load_ids(folder / f"dict.{language}.txt"))}
+
+    dictionary = stages.run("published", 1, {"language": language}, copied)
+    assert dictionary.facts["size"] == {"de": 8848, "en": 6632}[language]
+    data = binarise(stages, pieces, dictionary, split)
+    stock = Dictionary.load(str(folder / f"dict.{language}.txt"))
+    FileBinarizer.multiprocess_dataset(
+        str(pieces.path), "mmap", VocabularyDatasetBinarizer(stock), str(tmp_path / "stock"), vocab_size=len(stock)
+    )
+    assert (data.folder / BIN).read_bytes() == (tmp_path / "stock.bin").read_bytes()
+    assert (data.folder / IDX).read_bytes() == (tmp_path / "stock.idx").read_bytes()
+    unknown = {("valid", "de"): 35, ("valid", "en"): 8, ("test", "de"): 45, ("test", "en"): 6}
+    assert data.facts["unk"] == unknown[split, language]
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_iwslt14_dictionary_in_its_format_and_order(tmp_path, language):
+    """The published counts, put in in another order, give the published file."""
+    path = mirror() / "iwslt14.de-en" / "bpe10k" / f"dict.{language}.txt"
+    rows = [line.rpartition(" ") for line in read_lines(path)]
+    counts = Counter({word: int(number) for word, _, number in sorted(rows)})
+    build_dictionary(counts, 0).save(str(tmp_path / "dict.txt"))
+    assert (tmp_path / "dict.txt").read_bytes() == path.read_bytes()
+    ids = load_ids(path)
+    assert [ids[word] for word, *_ in rows] == list(range(4, len(rows) + 4))
+
+
+def test_iwslt14_lengths_agree_with_the_facts_that_are_checked():
+    """160,239 training pairs, none above 175 words on a side: the published lengths count sub-words, which are more."""
+    for language, tokens in (("de", 4_035_591), ("en", 3_949_114)):
+        lengths = list(map(int, lines("iwslt14.de-en", "bpe10k", f"train.lengths.{language}.gz")))
+        assert (len(lengths), sum(lengths)) == (160_239, tokens)
+    assert node("iwslt14_de_en")["expect"] == {
+        "train": {"lines": 160_239},
+        "valid": {"lines": len(lines("iwslt14.de-en", "tok", "valid.de.gz"))},
+        "test": {"lines": len(lines("iwslt14.de-en", "tok", "test.de.gz"))},
+    }
+    assert 160_239 // 22 == 7_283  # every 23rd pair of 167,522 was held out
+    assert (160_239 + 7_283) // 23 == 7_283
+
+
+@pytest.mark.parametrize(
+    ("language", "entities", "stops"),
+    # lines with a character that is an entity in the XML; lines that end in an abbreviation, a letter or a number
+    [("de", 3, 16), ("en", 5, 15)],
+)
+def test_iwslt14_test_set_from_the_talks(language, entities, stops):
+    """From the text of the talks to the published tokens: 6,750 lines, every difference counted and explained.
+
+    1. The recipe tokenises the XML file as it stands, so ``&amp;`` becomes ``&amp; amp ;``. The text of the talks has
+       the characters; written as entities again, no line differs.
+    2. sacremoses alone leaves the full stop at a last word such as ``U.S.`` or ``10.``; ``last_stop`` splits it.
+    """
+    raw = [line for name in TED_SETS for line in lines("ted-docs.de-en", f"{name}.{language}.gz")]
+    published = lines("iwslt14.de-en", "tok", f"test.{language}.gz")
+    straight = [line.replace("’", "'") for line in raw]  # as the recipe does for its test set
+    marked = [html.escape(line, quote=False) for line in straight]
+
+    def differing(text, **options):
+        tokenizer = Tokenizer(MOSES | options, language)
+        pairs = zip(map(tokenizer.tokenize, text), published, strict=True)
+        return {number for number, (ours, theirs) in enumerate(pairs) if ours != theirs}
+
+    assert len(raw) == 6750
+    assert differing(marked, last_stop=True) == set()
+    by_entities = {number for number, line in enumerate(straight) if marked[number] != line}
+    assert differing(straight, last_stop=True) == by_entities and len(by_entities) == entities
+    by_stops = differing(marked)
+    assert len(by_stops) == stops
+    for number in by_stops:
+        assert marked[number].endswith(".") and published[number].endswith(" .")
+
+
+@pytest.mark.parametrize(
+    ("split", "language", "case", "stops", "quotes"),
+    # differing lines: lower case after the tokens; last_stop on; the quotation marks of sacremoses alone
+    [
+        ("valid", "de", 0, 0, 1),
+        ("valid", "en", 0, 0, 0),
+        ("test", "de", 1, 1, 0),
+        ("test", "en", 0, 0, 0),
+        ("train", "de", 67, 12, 7),
+        ("train", "en", 6, 0, 0),
+    ],
+)
+def test_multi30k_from_its_raw_text(split, language, case, stops, quotes):
+    """From ``raw/`` to ``tok/``: no line differs with lower case first, normalised as Perl does, and the rule for full
+    stops that Moses had then. What each of these is for is counted one by one."""
+    from sacremoses import MosesPunctNormalizer
+
+    raw = lines("multi30k.de-en", "raw", f"{split}.{language}.gz")
+    published = lines("multi30k.de-en", "tok", f"{split}.{language}.gz")
+
+    def differing(text, **options):
+        tokenizer = Tokenizer(MOSES | options, language)
+        return sum(a != b for a, b in zip(map(tokenizer.tokenize, text), published, strict=True))
+
+    lower = [line.lower() for line in raw]
+    assert differing(lower, normalise=True) == 0
+    assert differing(raw, normalise=True) == case
+    assert differing(lower, normalise=True, last_stop=True) == stops
+    assert differing(map(MosesPunctNormalizer(language).normalize, lower)) == quotes
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_wikitext103_counts(tmp_path, stages, split):
+    """The counts of the paper's table, how many words are ``<unk>``, and WikiText-2 as the same text with more of them."""
+    text = piece(tmp_path, "wikitext-103", f"{split}.txt.gz")
+    facts = count(stages, text, split, each_word=False).facts
+    wanted = {"valid": (3760, 217_646, 1657), "test": (4358, 245_569, 2492)}[split]
+    assert (facts["lines"], facts["words"], facts["unk"]) == wanted
+    assert node("wikitext103")["expect"][split] == dict(zip(("lines", "tokens", "unk"), wanted, strict=True))
+    small = count(stages, piece(tmp_path, "wikitext-2", f"{split}.txt.gz"), split, each_word=False).facts
+    assert (small["lines"], small["words"]) == wanted[:2]
+    more = 0
+    for ours, theirs in zip(
+        lines("wikitext-103", f"{split}.txt.gz"), lines("wikitext-2", f"{split}.txt.gz"), strict=True
+    ):
+        for word, other in zip(ours.split(), theirs.split(), strict=True):
+            assert word == other or other == "<unk>"
+            more += word != other
+    assert more == {"valid": 10_061, "test": 12_726}[split]
+
+
+def test_wikitext103_is_prepared_from_what_is_at_hand(tmp_path):
+    """The whole pipeline, with the beginning of the training text in the place of the whole."""
+    dataset = node("wikitext103")
+    dataset["files"]["train"] = {"mirror": "wikitext-103/train.head.txt.gz", "urls": [], "checksums": []}
+    del dataset["expect"]["train"]
+    prepared = prepare(dataset, PLAIN, {"data": tmp_path, "mirror": mirror(), "offline": True})
+    splits = prepared.manifest["splits"]
+    assert [prepared.words(split) for split in ("train", "valid", "test")] == [548_410, 217_646, 245_569]
+    assert len(prepared.documents("valid")) == 60
+    assert splits["train"]["unk"] == sum(
+        line.split().count("<unk>") for line in lines("wikitext-103", "train.head.txt.gz")
+    )
+
+
+def test_wikitext2_counts(tmp_path, stages):
+    found = {}
+    for split in ("train", "valid", "test"):
+        facts = count(stages, piece(tmp_path, "wikitext-2", f"{split}.txt.gz"), split, each_word=True).facts
+        found[split] = [facts[fact] for fact in ("lines", "words", "types", "unk")]
+    assert found["train"] == [36_718, 2_088_628, 33_278, 54_625]
+    assert [found[split][:2] for split in ("valid", "test")] == [[3760, 217_646], [4358, 245_569]]
+    assert found["valid"][3] == 10_061 + 1_657 and found["test"][3] == 12_726 + 2_492
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_multi30k_token_counts(tmp_path, stages, language):
+    """The statistics in the repository of the data set (words, without ends of sentences)."""
+    wanted = {"de": (360_706, 12_828, 12_103), "en": (377_534, 13_308, 12_968)}[language]
+    for split, number in zip(("train", "valid", "test"), wanted, strict=True):
+        text = piece(tmp_path, "multi30k.de-en", "tok", f"{split}.{language}.gz")
+        facts = count(stages, text, split, each_word=False).facts
+        assert facts["words"] - facts["lines"] == number

@@ -1,0 +1,170 @@
+"""Stages: killed anywhere, the next call goes on; a changed input makes again what depends on it and nothing else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from data_helpers import PLAIN, monolingual, parallel, preparations
+
+from gpam.errors import UsageError
+from gpam_suite.data import build, prepare
+from gpam_suite.data.stages import Stages, load
+from gpam_suite.data.workers import Workers
+
+BPE = PLAIN | {"bpe": "subword_nmt", "bpe_size": 12}
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The names of the stages whose work is done, in order."""
+    names = []
+    run = Stages.run
+
+    def noted(self, name, version, made_from, work):
+        return run(self, name, version, made_from, lambda folder: (names.append(name), work(folder))[1])
+
+    monkeypatch.setattr(Stages, "run", noted)
+    return names
+
+
+def test_each_stage_is_made_once(tmp_path, made):
+    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
+    first = prepare(dataset, BPE, paths)
+    assert {"read", "select", "tokenise", "count", "learn", "segment", "dictionary", "binarise"} == set(made)
+    made.clear()
+    (first.folder / "manifest.json").unlink()  # the preparation has to be put together again
+    assert prepare(dataset, BPE, paths).manifest["files"] == first.manifest["files"]
+    assert made == []
+
+
+def test_only_what_depends_on_a_change_is_made_again(tmp_path, made):
+    paths = {"data": tmp_path / "data"}
+    prepare(parallel(tmp_path / "raw"), BPE, paths)
+    made.clear()
+    prepare(parallel(tmp_path / "raw", test_en=["another test"] * 20), BPE, paths)  # not what is learnt
+    assert made == ["read", "select", "tokenise", "segment", "count", "count", "binarise"]
+    made.clear()
+    prepare(parallel(tmp_path / "raw"), BPE | {"bpe_size": 11}, paths)
+    assert set(made) == {"learn", "segment", "count", "dictionary", "binarise"}
+    made.clear()
+    prepare(parallel(tmp_path / "raw"), BPE | {"min_count": 30}, paths)
+    assert set(made) == {"dictionary", "binarise"}
+    made.clear()
+    prepare(parallel(tmp_path / "raw") | {"label": "another label"}, BPE, paths)
+    assert made == []
+
+
+def test_both_directions_share_their_text(tmp_path, made):
+    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
+    options = PLAIN | {"tokenizer": "moses"}
+    prepare(dataset, options, paths)
+    made.clear()
+    prepare(dataset | {"source": "en", "target": "de"}, options, paths)
+    assert "tokenise" not in made and "binarise" not in made
+
+
+def test_a_damaged_stage_is_made_again(tmp_path, made):
+    dataset, paths = monolingual(tmp_path / "raw"), {"data": tmp_path / "data"}
+    first = prepare(dataset, PLAIN, paths)
+    (stage,) = (tmp_path / "data" / "stages").glob("dictionary-*")
+    made.clear()
+    (stage / "dict.txt").write_bytes(b"")  # the preparation's own file is the same one
+    assert load(stage) is None
+    second = prepare(dataset, PLAIN, paths)
+    assert made == ["dictionary"]
+    assert second.manifest["files"] == first.manifest["files"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    code = (
+        "import sys, os; from pathlib import Path; from gpam_suite.data.atomic import unfinished\n"
+        "with unfinished(Path(sys.argv[1]), 'x') as folder:\n"
+        "    (folder / 'half').write_text('half')\n"
+        "    print(folder, flush=True); os.kill(os.getpid(), 9)"
+    )
+    (tmp_path / "stages").mkdir()
+    killed = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "stages"], capture_output=True, text=True, check=False
+    )
+    left = killed.stdout.strip()
+    assert killed.returncode == -9 and os.path.isdir(left)
+    with Workers(1) as workers:
+        Stages(tmp_path, workers)
+    assert not os.path.exists(left)
+
+
+def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
+    """SIGKILL after a little longer each time; what was finished is never made twice, and the result is the same."""
+    dataset = parallel(tmp_path / "raw")
+    wanted = prepare(dataset, BPE, {"data": tmp_path / "whole"})
+    code = (
+        "import json, sys, time; from gpam_suite.data import prepare, stages\n"
+        "publish = stages.publish\n"
+        "def slow(*arguments):\n"
+        "    made = publish(*arguments); print('made', arguments[1].name, flush=True); time.sleep(0.02); return made\n"
+        "stages.publish = slow\n"
+        "print(prepare(*map(json.loads, sys.argv[1:])).folder.name, flush=True)"
+    )
+    words = [json.dumps(part) for part in (dataset, BPE, {"data": str(tmp_path / "data")})]
+    seen, ended = [], False
+    for stages_until_killed in [1, 2, 5, 11, None]:
+        process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True)
+        for number, line in enumerate(process.stdout, start=1):
+            if line.startswith("made"):
+                seen.append(line.split()[1])
+            else:
+                ended = line.strip() == wanted.folder.name
+            if number == stages_until_killed:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.communicate()
+    assert ended
+    assert len(seen) == len(set(seen))
+    again = prepare(dataset, BPE, {"data": tmp_path / "data"})
+    assert again.manifest["files"] == wanted.manifest["files"]
+    assert preparations(tmp_path / "data") == [wanted.folder.name]
+    assert not list((tmp_path / "data").rglob("*.tmp"))
+
+
+def test_a_disk_without_room_is_one_sentence(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(build, "segment", fail)
+    with pytest.raises(UsageError, match=r"the disk of .*data is full \(finished stages are kept\)"):
+        prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data"})
+
+
+def test_workers_end_with_a_killed_parent(tmp_path):
+    code = (
+        "import os, sys, time; from pathlib import Path; from gpam_suite.data import workers\n"
+        "workers.WORTH_IT = 0\n"
+        "def task():\n"
+        "    return lambda lines: os.getpid()\n"
+        "with workers.Workers(2) as pool:\n"
+        "    list(pool.results((task, ()), Path(sys.argv[1]), 'work on it'))\n"
+        "    print(*pool._pool._processes, flush=True); time.sleep(60)"
+    )
+    (tmp_path / "text").write_text("a\n")
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "text"], stdout=subprocess.PIPE, text=True)
+    children = list(map(int, process.stdout.readline().split()))
+    assert len(children) == 2
+    process.kill()
+    process.communicate()
+    for _ in range(100):
+        if not any(map(_alive, children)):
+            break
+        time.sleep(0.1)
+    assert not any(map(_alive, children))
+
+
+def _alive(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

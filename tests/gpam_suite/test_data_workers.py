@@ -1,0 +1,125 @@
+"""Work spread over processes gives what work in one process gives, whatever the chunks, and its memory stays flat."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from data_helpers import PLAIN, parallel, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpam.errors import UsageError
+from gpam_suite.data import prepare, workers
+from gpam_suite.data.text import decode_lines, read_lines, wikitext_documents
+from gpam_suite.data.workers import BadLine, Workers, chunks, lines_between
+
+
+def joined():
+    return lambda lines: "".join(f"{line}\n" for line in lines)
+
+
+def strict():
+    def work(lines):
+        for number, line in enumerate(lines, start=1):
+            if line == "bad":
+                raise BadLine(number, "it is bad")
+        return 0
+
+    return work
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])), min_size=1))
+def test_chunks_are_whole_lines_and_the_whole_text(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    size, workers.CHUNK = workers.CHUNK, 7
+    try:
+        assert [line for begin, end in chunks(path) for line in lines_between(path, begin, end)] == lines
+    finally:
+        workers.CHUNK = size
+
+
+def test_processes_give_what_one_gives(tmp_path, monkeypatch):
+    lines = [f"{number} é{'x' * (number % 90)}" for number in range(3000)]
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    monkeypatch.setattr(workers, "CHUNK", 1000)
+    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    for number in (1, 3):
+        with Workers(number) as pool:
+            found = list(pool.results((joined, ()), tmp_path / "text", "join text"))
+            assert len(found) > 50
+            assert "".join(found) == (tmp_path / "text").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_bad_line_is_told_by_its_number_in_the_text(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(workers, "CHUNK", 100)
+    monkeypatch.setattr(workers, "WORTH_IT", 0)
+    (tmp_path / "text").write_text("fine\n" * 777 + "bad\n" + "fine\n" * 300)
+    with Workers(number) as pool, pytest.raises(UsageError, match=r"^train\.txt, line 778: it is bad$"):
+        list(pool.results((strict, ()), tmp_path / "text", "judge train.txt"))
+
+
+def test_a_preparation_is_the_same_with_any_number_of_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "CHUNK", 64)
+    monkeypatch.setattr(workers, "WORTH_IT", 128)
+    options = PLAIN | {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 12}
+    files = [
+        prepare(parallel(tmp_path / "raw"), options, {"data": tmp_path / str(number), "workers": number}).manifest[
+            "files"
+        ]
+        for number in (1, 3)
+    ]
+    assert files[0] == files[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """The peak of a preparation of eight times the lines, from the same words, in a process of its own."""
+    code = (
+        "import json, sys; from gpam_suite.data import prepare\n"
+        "prepare(*map(json.loads, sys.argv[1:]))\n"
+        "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
+    )
+    peaks = []
+    for times in (2, 16):  # 1.2 and 9.6 MB a side
+        dataset = parallel(tmp_path / f"raw{times}", train_de=_lines("de", times), train_en=_lines("en", times))
+        options = PLAIN | {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 50}
+        words = [json.dumps(part) for part in (dataset, options, {"data": str(tmp_path / "data"), "workers": 1})]
+        ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+        peaks.append(int(ended.stdout) / 1024)
+    assert peaks[1] - peaks[0] < 4, peaks  # MB
+
+
+def _lines(language, times):
+    return [f"{language} {number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)] * times
+
+
+@given(st.binary(max_size=60))
+def test_texts_read_in_a_stream_are_those_read_whole(content):
+    """By an independent rule: the whole text split at line feeds."""
+    try:
+        text = content.decode("utf-8").removeprefix("\ufeff")
+        wanted = text.removesuffix("\n").split("\n") if text else []
+        wanted = [line.removesuffix("\r").replace("\r", " ") for line in wanted]
+        if not any(line.strip() for line in wanted):
+            wanted = None
+    except UnicodeDecodeError:
+        wanted = None
+    if wanted is None:
+        with pytest.raises(UsageError):
+            decode_lines(content, "text")
+    else:
+        assert decode_lines(content, "text") == wanted
+
+
+def test_documents_begin_at_top_level_headings():
+    lines = [" ", " = A = ", " ", "text", " = = B = = ", " ", " = C = ", "no blank line behind", "", " = D = "]
+    assert wikitext_documents(lines) == [0, 9]
+    assert wikitext_documents(["text"]) == [0]
+
+
+def test_lines_are_read_back(tmp_path):
+    assert read_lines(write(tmp_path, a=b"x\r\ny") / "a") == ["x", "y"]

@@ -1,0 +1,165 @@
+"""An exported model gives what its run's evaluation gave; a folder that is not whole is refused in one sentence."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import TINY_LM, TINY_NMT, composed, places, write_text
+
+from gpam.errors import UsageError
+from gpam_suite.configuration import folder_of
+from gpam_suite.export import export
+from gpam_suite.pretrained import CONFIG, WEIGHTS, load
+from gpam_suite.records import read_record
+from gpam_suite.training import run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def exported(base: Path, *overrides: str) -> tuple[Path, Path]:
+    """A tiny trained run and its exported folder."""
+    cfg = composed(*overrides, *places(base), f"dataset.folder={base}/text")
+    run(cfg)
+    output = base / "model"
+    export(composed(f"run={folder_of(cfg)}", f"output={output}", *places(base), root="export"))
+    return folder_of(cfg), output
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    base = tmp_path_factory.mktemp("export_lm")
+    write_text(base / "text")
+    return exported(base, *TINY_LM, "model=dagpam_trainable", "++fairseq.model.share_decoder_input_output_embed=true")
+
+
+@pytest.fixture(scope="module")
+def nmt(tmp_path_factory):
+    base = tmp_path_factory.mktemp("export_nmt")
+    write_text(base / "text", ("cs", "en"))
+    longer = ["++fairseq.optimization.max_update=150", "++fairseq.lr_scheduler.warmup_updates=10"]
+    longer += ["++fairseq.dataset.validate_interval_updates=150", "++fairseq.checkpoint.save_interval_updates=150"]
+    return exported(base, *TINY_NMT, *longer, "model=dagpam", "preprocessing.tokenizer=moses")
+
+
+def test_language_model_gives_the_perplexity_of_its_run(lm):
+    folder, output = lm
+    text = (output.parent / "text" / "test.txt").read_text(encoding="utf-8")
+    metrics = read_record(folder)["metrics"]
+    model = load(output)
+    assert model.perplexity(text) == pytest.approx(metrics["test_perplexity"], rel=1e-6)
+    score = model.score(text)
+    assert score.nll / score.words == pytest.approx(metrics["test_loss"], rel=1e-6)
+    assert model.perplexity(text.removesuffix("\n")) == model.perplexity(text)
+
+
+def test_translation_model_gives_the_hypotheses_of_its_run(nmt):
+    folder, output = nmt
+    sentences = (output.parent / "text" / "test.cs").read_text(encoding="utf-8").split("\n")[:-1]
+    wanted = (folder / "hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    model = load(output)
+    assert len(set(wanted)) > 1
+    assert model.translate(sentences) == wanted
+    assert model.translate(sentences[0]) == wanted[0]
+    assert model.translate(["", sentences[1]]) == ["", wanted[1]]
+
+
+def test_the_folder_names_no_place_and_its_card_says_what_it_is(lm, nmt):
+    for folder, output in (lm, nmt):
+        record = read_record(folder)
+        card = (output / "README.md").read_text(encoding="utf-8")
+        for part in (record["model_label"], record["dataset_label"], f"seed {record['seed']}", "Licence of the data"):
+            assert part in card
+        assert all(name in card for name in record["metrics"])
+        for path in output.iterdir():
+            assert str(output.parent).encode() not in path.read_bytes(), path.name
+
+
+def test_command_line(lm, nmt):
+    script = [sys.executable, str(ROOT / "scripts" / "use.py")]
+    text = (lm[1].parent / "text" / "test.txt").read_bytes()
+    ended = subprocess.run([*script, "perplexity", str(lm[1])], input=text, capture_output=True, check=True)
+    assert ended.stdout.decode().startswith(
+        f"perplexity {read_record(lm[0])['metrics']['test_perplexity']:.2f} by word"
+    )
+    text = (nmt[1].parent / "text" / "test.cs").read_bytes()
+    ended = subprocess.run([*script, "translate", str(nmt[1])], input=text, capture_output=True, check=True)
+    assert ended.stdout == (nmt[0] / "hypotheses.txt").read_bytes()
+    ended = subprocess.run([*script, "translate"], capture_output=True, check=False, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "wanted translate or perplexity and a folder" in ended.stderr
+
+
+def test_what_a_model_cannot_do_is_said(lm, nmt):
+    with pytest.raises(UsageError, match="is a language model: it gives perplexity"):
+        load(lm[1]).translate("a")
+    with pytest.raises(UsageError, match="is a translation model: it translates"):
+        load(nmt[1]).perplexity("a")
+    with pytest.raises(UsageError, match="nowhere holds no exported model"):
+        load("nowhere")
+    with pytest.raises(UsageError, match="the text is empty"):
+        load(lm[1]).perplexity("")
+    with pytest.raises(UsageError, match=r"sentence 1 .* has \d+ sub-words"):
+        load(nmt[1]).translate("a " * 5000)
+
+
+def cut(folder: Path) -> None:
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def exchange(folder: Path) -> None:
+    (folder / "dict.txt").write_text("a 1\n", encoding="utf-8")
+
+
+def lose(folder: Path) -> None:
+    (folder / "codes.txt").unlink()
+
+
+def of_another_model(folder: Path) -> None:
+    _change(folder, lambda config: config["fairseq"]["model"].update(decoder_layers=1))
+
+
+def other_format(folder: Path) -> None:
+    _change(folder, lambda config: config.update(format=99))
+
+
+def no_json(folder: Path) -> None:
+    (folder / CONFIG).write_text("{", encoding="utf-8")
+
+
+def _change(folder: Path, change) -> None:
+    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    change(config)
+    (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (cut, "model.safetensors is cut off or not the file that was exported"),
+        (exchange, "dict.txt is cut off or not the file that was exported"),
+        (lose, "codes.txt is missing"),
+        (of_another_model, "parameters differ from config.json"),
+        (other_format, "is not of format 1"),
+        (no_json, "config.json is not JSON"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused(lm, tmp_path, spoil, sentence):
+    folder = tmp_path / "model"
+    shutil.copytree(lm[1], folder)
+    spoil(folder)
+    with pytest.raises(UsageError, match=sentence) as refused:
+        load(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_that_cannot_be_exported_is_refused(lm, tmp_path):
+    with pytest.raises(UsageError, match="run and output are wanted"):
+        export(composed(root="export"))
+    with pytest.raises(UsageError, match="is not a run's folder"):
+        export(composed(f"run={tmp_path}", f"output={tmp_path}/new", root="export"))
+    with pytest.raises(UsageError, match="is not an empty folder"):
+        export(composed(f"run={lm[0]}", f"output={lm[1]}", root="export"))

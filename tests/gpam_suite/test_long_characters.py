@@ -1,0 +1,216 @@
+"""Language models by character: the ids are the text, cut where it should be, scored in bits per character."""
+
+import io
+import math
+import zipfile
+
+import pooch
+import pytest
+from data_helpers import mirror, node
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from runs import TINY, composed, places
+
+from gpam.errors import UsageError
+from gpam_suite.configuration import check, folder_of
+from gpam_suite.data import prepare
+from gpam_suite.data.characters import document_starts, restore, symbol
+from gpam_suite.data.text import lines_of
+from gpam_suite.records import read_record, read_scores
+from gpam_suite.report import build
+from gpam_suite.training import run
+
+OPTIONS = {"bpe": "characters"}
+# three MediaWiki pages with multi-byte characters; the cuts below fall into the middle of a line and of a character
+PAGE = "  <page>\n    <title>Größe {}</title>\n\tA — b  c \n\n  </page>\n"
+TEXT = ("<mediawiki>\n" + "".join(PAGE.format(number) for number in range(30)) + "<end>").encode()
+SPLIT = {"train": 1000, "valid": 500, "test": len(TEXT) - 1500}
+
+
+def small(folder, content=TEXT, **changes):
+    """The shipped enwik8 node with an archive of ``content`` in a mirror folder."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("enwik8", content)
+    (folder / "mirror" / "enwik8").mkdir(parents=True, exist_ok=True)
+    (folder / "mirror" / "enwik8" / "enwik8.zip").write_bytes(archive.getvalue())
+    dataset = node("enwik8", split=SPLIT, types=len(set(content)), **changes)
+    dataset["file"]["checksums"] = []
+    return dataset, {"data": folder / "data", "mirror": folder / "mirror"}
+
+
+def ids_of(prepared, split):
+    """Everything binarised of a split as dictionary symbols, read with fairseq alone."""
+    import gpam_fairseq  # noqa: F401, I001
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(str(prepared.bin / "dict.txt"))
+    items = data_utils.load_indexed_dataset(str(prepared.bin / split), dictionary)
+    return [dictionary[int(token)] for index in range(len(items)) for token in items[index]]
+
+
+@given(st.binary(max_size=300))
+def test_every_byte_has_a_symbol_of_its_own(content):
+    assert restore(symbol(byte) for byte in content) == content
+    assert len({symbol(byte) for byte in range(256)}) == 256
+    assert not any(character.isspace() for byte in range(256) for character in symbol(byte))
+    assert b"".join(lines_of(content)) == content
+
+
+def test_ids_are_the_text_byte_for_byte(tmp_path):
+    dataset, paths = small(tmp_path)
+    prepared = prepare(dataset, OPTIONS, paths)
+    begin = 0
+    for split, size in SPLIT.items():
+        own = TEXT[begin : begin + size]
+        begin += size
+        assert restore(ids_of(prepared, split)) == own
+        assert prepared.source_text(split).read_bytes() == own
+        counts = prepared.manifest["splits"][split]
+        assert prepared.words(split) == counts["tokens"] == counts["characters"] == size
+        assert counts["types"] == len(set(own)) and counts["unk"] == 0
+        assert sum(prepared.words_by_line(split)) == size
+        starts, lines = prepared.documents(split), lines_of(own)
+        whole = [number for number, line in enumerate(lines) if line == b"  <page>\n"]
+        assert starts == sorted({0, *whole}) and len(whole) > 3
+    assert prepared.unit == "character"
+    assert prepare(dataset, OPTIONS, paths).folder == prepared.folder
+
+
+@pytest.mark.parametrize(
+    ("unit", "starts"),
+    [("paragraphs", [0, 4, 6]), ("pages", [0, 2, 6]), (None, [0])],
+)
+def test_where_documents_begin(unit, starts):
+    lines = lines_of(b"a\nb\n<page>\n\nc\n\n  <page>\nd")
+    assert document_starts(lines, unit) == starts
+
+
+def test_the_archive_is_downloaded_from_the_next_address(tmp_path, monkeypatch):
+    """The whole way of enwik8 on a small text: a dead host, a page instead of an archive, then the archive."""
+    dataset, paths = small(tmp_path)
+    archive = (paths["mirror"] / "enwik8" / "enwik8.zip").read_bytes()
+    dead, broken, good = dataset["file"]["urls"]
+
+    def retrieve(url, known_hash, fname, path, downloader):
+        if url == dead:
+            raise OSError("no route")
+        path.mkdir(parents=True, exist_ok=True)
+        (path / fname).write_bytes(archive if url == good else b"<html>")
+
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
+    prepared = prepare(dataset, OPTIONS, paths | {"mirror": None})
+    assert prepared.manifest["origin"] == {"enwik8/enwik8.zip": good}
+    assert restore(ids_of(prepared, "test")) == TEXT[1500:]
+    assert broken != good
+
+
+def test_the_facts_of_enwik8():
+    """Sizes and checksum as published; see http://mattmahoney.net/dc/textdata.html."""
+    dataset = node("enwik8")
+    assert sum(dataset["split"].values()) == 100_000_000
+    assert dataset["split"] == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
+    assert dataset["types"] == 205
+    (checksum,) = dataset["file"]["checksums"]
+    assert checksum == "sha256:2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
+
+
+def test_tinyshakespeare(tmp_path):
+    prepared = prepare(node("tinyshakespeare"), OPTIONS, {"data": tmp_path, "mirror": mirror()})
+    splits = prepared.manifest["splits"]
+    assert sum(counts["characters"] for counts in splits.values()) == 1_115_394
+    assert sum(counts["lines"] for counts in splits.values()) == 40_000
+    whole = b""
+    for split, share in (("train", 0.9), ("valid", 0.05), ("test", 0.05)):
+        own = prepared.source_text(split).read_bytes()
+        assert abs(len(own) / 1_115_394 - share) < 1e-4
+        assert restore(ids_of(prepared, split)) == own
+        whole += own
+        # no speech is cut in two: "NAME:", its lines, a blank line
+        assert own.split(b"\n", 1)[0].endswith(b":")
+        assert own.endswith(b"\n\n") or split == "test"
+        assert len(prepared.documents(split)) == len(own.strip(b"\n").split(b"\n\n"))
+    # each cut is the first end of a speech at or behind its share
+    for end, share in ((splits["train"]["characters"], 0.9), (1_115_394 - splits["test"]["characters"], 0.95)):
+        assert end == whole.index(b"\n\n", int(1_115_394 * share) - 2) + 2
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "match"),
+    [
+        (
+            {"split": {"train": 1, "valid": 1, "test": 1}},
+            {},
+            r"the text has [\d,]+ characters, wanted 3 \(dataset.split",
+        ),
+        (
+            {"split": {"train": 1, "valid": 1}},
+            {},
+            r"dataset\.split: got .* wanted the characters of train, valid, test",
+        ),
+        ({"split": {"train": 0, "valid": 1, "test": 1}}, {}, r"dataset\.split\.train: got 0"),
+        ({"types": 3}, {}, r"different characters, wanted 3"),
+        ({"documents": "page"}, {}, r"dataset\.documents: got 'page'.*did you mean 'pages'"),
+        ({"task": "nmt"}, {}, r"dataset\.task=nmt does not go with dataset\.kind=characters: wanted dataset\.task=lm"),
+        ({"file": "enwik8.zip"}, {}, r"dataset\.file: got 'enwik8\.zip', wanted mirror"),
+        ({"expect": {}}, {}, r"unknown option dataset\.expect"),
+        ({}, {"bpe": "none"}, r"preprocessing\.bpe=none does not go with data set enwik8.*wanted characters"),
+        ({}, {"lowercase": True}, r"preprocessing\.lowercase=True does not go with data set enwik8"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, change, options, match):
+    dataset, paths = small(tmp_path)
+    with pytest.raises(UsageError, match=match) as caught:
+        prepare(dataset | change, OPTIONS | options, paths)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_archive_of_several_files_is_refused(tmp_path):
+    dataset, paths = small(tmp_path)
+    with zipfile.ZipFile(paths["mirror"] / "enwik8" / "enwik8.zip", "a") as packed:
+        packed.writestr("../second", b"more")
+    with pytest.raises(UsageError, match="an archive of 2 files, wanted one"):
+        prepare(dataset, OPTIONS, paths)
+
+
+@pytest.mark.parametrize("length", [512, 1024, 2048, 4096, 8192])
+def test_the_length_is_one_setting(length):
+    cfg = composed("dataset=tinyshakespeare", f"fairseq.task.tokens_per_sample={length}")
+    check(cfg)
+    assert cfg.fairseq.dataset.max_tokens == 8192 >= length
+
+
+@pytest.mark.parametrize("window", [512, -1, "far"])
+def test_a_window_must_fit_into_the_length(window):
+    cfg = composed("dataset=tinyshakespeare", f"evaluation.context_window={window}")
+    with pytest.raises(UsageError, match=rf"context_window: got '{window}', wanted a whole number from 0 to 511"):
+        check(cfg)
+
+
+def test_a_run_by_character_is_scored_in_bits(tmp_path):
+    dataset, paths = small(tmp_path)
+    cfg = composed(
+        "dataset=enwik8",
+        *[option for option in TINY if "bpe_size" not in option],
+        *places(tmp_path),
+        "++fairseq.task.tokens_per_sample=64",
+        "evaluation.context_window=32",
+        *(f"++fairseq.model.decoder_{name}" for name in ("layers=1", "embed_dim=16", "ffn_embed_dim=16")),
+    )
+    cfg.paths.mirror = str(paths["mirror"])
+    cfg.dataset = OmegaConf.create(dataset)
+    run(cfg)
+    folder = folder_of(cfg)
+    record, rows = read_record(folder), read_scores(folder)
+    nll = sum(row["nll"] for row in rows)
+    assert sum(row["words"] for row in rows) == SPLIT["test"] == record["data"]["counts"]["test"]
+    assert record["metrics"]["test_bits_per_character"] == pytest.approx(nll / SPLIT["test"] / math.log(2))
+    assert record["metrics"]["test_perplexity"] == pytest.approx(2 ** record["metrics"]["test_bits_per_character"])
+    assert record["protocol"]["unit"] == "character"
+    build(tmp_path / "results")
+    table = (tmp_path / "results" / "README.md").read_text(encoding="utf-8")
+    assert "| Test perplexity per character ↓ | Test bits per character ↓ |" in table
+    assert f"{record['metrics']['test_bits_per_character']:.2f}" in table
+    line = (tmp_path / "results" / "tables" / "enwik8.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert line.endswith("test_bits_per_character_mean,test_bits_per_character_sd")

@@ -1,0 +1,233 @@
+"""p values, Holm's correction, the power of a paired t test and the hierarchical bootstrap, by independent formulas."""
+
+import csv
+import io
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_factory import add_document_scores, make_record, store
+from scipy import integrate, stats
+
+from gpam.errors import UsageError
+from gpam_suite.aggregate import read_aggregates
+from gpam_suite.bootstrap import hierarchical_bootstrap, paired_bootstrap, resample
+from gpam_suite.reading import reading
+from gpam_suite.records import Record, write_scores
+from gpam_suite.statistics import MOST_SEEDS, difference, holm, power, seeds_needed
+from gpam_suite.tables import csv_table, tabulate
+
+# ------------------------------------------------------------------------------------------------------------ p values
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_p_values_are_scipys(seed):
+    values, baseline = np.random.default_rng(seed).normal(30, 1, (2, 4))
+    paired = difference(dict(enumerate(values)), dict(enumerate(baseline)))
+    assert paired.p_value == pytest.approx(stats.ttest_rel(values, baseline).pvalue, rel=1e-9)
+    welch = difference(dict(enumerate(values)), dict(enumerate(baseline, start=10)))
+    assert welch.p_value == pytest.approx(stats.ttest_ind(values, baseline, equal_var=False).pvalue, rel=1e-9)
+
+
+def test_p_values_without_spread():
+    assert difference({1: 2.0, 2: 3.0}, {1: 2.0, 2: 3.0}).p_value == 1
+    assert difference({1: 3.0, 2: 4.0}, {1: 2.0, 2: 3.0}).p_value == 0
+    assert difference({1: 3.0}, {1: 2.0}).p_value is None
+
+
+# ---------------------------------------------------------------------------------------------------------------- Holm
+
+
+def test_holm_by_hand():
+    # sorted 0.01, 0.03, 0.04: times 3, 2, 1 gives 0.03, 0.06, 0.04, and the last may not be below the one before it
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([]) == []
+    assert holm([0.2]) == [0.2]
+    assert holm([0.7, 0.8]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_is_the_closure_of_bonferroni(p_values):
+    """By the closure principle: p of a hypothesis is the largest Bonferroni p of any intersection that it is in."""
+    everyone = range(len(p_values))
+    subsets = [subset for size in range(1, len(p_values) + 1) for subset in combinations(everyone, size)]
+    bonferroni = {subset: min(1.0, len(subset) * min(p_values[i] for i in subset)) for subset in subsets}
+    closed = [max(p for subset, p in bonferroni.items() if i in subset) for i in everyone]
+    assert holm(p_values) == pytest.approx(closed)
+
+
+# --------------------------------------------------------------------------------------------------------------- power
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 30])
+@pytest.mark.parametrize("effect", [0.1, -0.8, 2.0])
+def test_power_is_the_integral_over_the_sample_variance(count, effect):
+    """With V ~ chi2(n-1) of its own, T = (Z + d sqrt(n)) / sqrt(V / (n-1)): the normal tails, averaged over V."""
+    freedom, shift = count - 1, effect * count**0.5
+    limit = stats.t.ppf(0.975, freedom)
+
+    def tails(scale):  # scale = sqrt(V); its density is the chi distribution's
+        edge = limit * scale / freedom**0.5
+        return (stats.norm.sf(edge - shift) + stats.norm.cdf(-edge - shift)) * stats.chi.pdf(scale, freedom)
+
+    expected, _ = integrate.quad(tails, 0, 40, points=[freedom**0.5], limit=200)
+    assert power(count, effect) == pytest.approx(expected, abs=1e-7)
+
+
+def _with_effect(effect):
+    """Two seeds whose differences have mean ``effect`` and standard deviation 1."""
+    return {1: effect + 0.5**0.5, 2: effect - 0.5**0.5}, {1: 0.0, 2: 0.0}
+
+
+@pytest.mark.parametrize(("effect", "needed"), [(0.2, 199), (0.5, 34), (-0.5, 34), (0.8, 15), (1.0, 10)])
+def test_seeds_needed_are_the_textbooks(effect, needed):
+    """Sample sizes of the two-sided paired t test at 5 % and power 0.8, as G*Power and Cohen's tables give them."""
+    assert seeds_needed(*_with_effect(effect)) == needed
+
+
+def test_seeds_needed_at_the_edges():
+    assert seeds_needed(*_with_effect(0.01)) == MOST_SEEDS + 1
+    assert power(2, 100.0) == pytest.approx(1, abs=1e-3)
+    assert seeds_needed(*_with_effect(100.0)) == 2
+    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 2.0, 3: 3.5}) is None  # not paired
+    assert seeds_needed({1: 2.0}, {1: 3.0}) is None
+    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 1.0, 2: 2.0}) is None  # no spread
+    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 3.0, 2: 2.0}) is None  # no difference
+
+
+# ---------------------------------------------------------------------------------------------- hierarchical bootstrap
+
+
+def _accuracies(folder, name, table, first_seed=1):
+    """A run for each row of ``table`` (right answers of ten by sequence), as evaluation leaves them."""
+    runs = []
+    for seed, correct in enumerate(table, start=first_seed):
+        metrics = {"test_accuracy": float(10 * np.mean(correct))}
+        record = Record(folder / f"{name}{seed}", {"task": "recall", "seed": seed, "metrics": metrics})
+        rows = [{"sequence": i, "answers": 10, "correct": int(n)} for i, n in enumerate(correct)]
+        write_scores(record.folder, rows)
+        runs.append(resample(record))
+    return runs
+
+
+def _tables(seeds, units, spread):
+    rng = np.random.default_rng(7)
+    difficulty = rng.uniform(0.3, 0.8, units)
+    shift = rng.normal(0, spread, (2, seeds, 1))
+    return rng.binomial(10, np.clip(difficulty + shift + [[[0.05]], [[0.0]]], 0, 1))
+
+
+def _crossed_variance(table):
+    """Variance of sum_ki w_k v_i x_ki / (K n) with multinomial w and v: Cov(w_k, w_l) = (k == l) - 1/K, so for v."""
+    seeds, units = table.shape
+    over_seeds, over_units = np.eye(seeds) - 1 / seeds, np.eye(units) - 1 / units
+    flat = table.ravel()
+    cross = np.kron(1 + over_seeds, 1 + over_units) - 1
+    return flat @ cross @ flat / (seeds * units) ** 2
+
+
+def _percentile_sd(found):
+    return (found.high - found.low) / (2 * 1.959964)
+
+
+def test_hierarchical_spread_is_the_exact_one_of_crossed_draws(tmp_path):
+    b, a = _tables(seeds=6, units=40, spread=0.02)
+    found = hierarchical_bootstrap(_accuracies(tmp_path, "b", b), _accuracies(tmp_path, "a", a))
+    exact = 10 * _crossed_variance((b - a).astype(float)) ** 0.5
+    assert _percentile_sd(found) == pytest.approx(exact, rel=0.12)  # 1000 draws know a sd to 2 %, its quantiles to 4 %
+    assert found.estimate == pytest.approx(10 * (b - a).mean())
+    # neither source alone explains it, so a test that drew one of them would fail here
+    items = (10 * (b - a).mean(axis=0)).std() / 40**0.5
+    seeds = (10 * (b - a).mean(axis=1)).std() / 6**0.5
+    assert max(items, seeds) < 0.85 * exact
+
+
+def test_different_seeds_are_drawn_apart(tmp_path):
+    b, a = _tables(seeds=6, units=80, spread=0.05)
+    a[:] = a[np.argsort(a.sum(axis=1))]  # paired, the seeds' own levels would cancel or add up
+    b[:] = b[np.argsort(b.sum(axis=1))]
+    ours = _accuracies(tmp_path, "b", b)
+    paired = hierarchical_bootstrap(ours, _accuracies(tmp_path, "a", a))
+    apart = hierarchical_bootstrap(ours, _accuracies(tmp_path, "c", a, first_seed=20))
+    level = [10 * table.mean(axis=1) for table in (a, b)]
+    added = 2 * np.cov(*level, ddof=0)[0, 1] / 6  # what pairing takes out of the variance
+    assert _percentile_sd(apart) ** 2 - _percentile_sd(paired) ** 2 == pytest.approx(added, rel=0.3)
+
+
+def test_without_spread_between_seeds_it_is_the_paired_bootstrap(tmp_path):
+    (b, *_), (a, *_) = _tables(seeds=1, units=40, spread=0.0)
+    systems, baselines = _accuracies(tmp_path, "b", [b] * 3), _accuracies(tmp_path, "a", [a] * 3)
+    found, test_set = hierarchical_bootstrap(systems, baselines), paired_bootstrap(systems, baselines)
+    assert (found.low, found.high) == pytest.approx((test_set.low, test_set.high))
+    assert hierarchical_bootstrap(systems[:1], baselines) is None
+
+
+def test_other_test_sets_are_refused(tmp_path):
+    b, a = _tables(seeds=2, units=10, spread=0.1)
+    with pytest.raises(UsageError, match="different test sets"):
+        hierarchical_bootstrap(_accuracies(tmp_path, "b", b), _accuracies(tmp_path, "a", a[:, :9]))
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+MANY = ["Over seeds, Holm", "On the test set, Holm", "Difference over seeds and test set [95 %]"]
+
+
+def _models(results, *models):
+    values = {"softmax": (30.1, 30.2, 30.3), "dagpam": (29.2, 29.4, 29.6), "nap": (30.2, 30.2, 30.5)}
+    records = [
+        make_record(model=model, seed=seed, value=value)
+        for model in models
+        for seed, value in enumerate(values[model], start=1)
+    ]
+    for record in store(results, *records):
+        add_document_scores(record)
+    (found,) = read_aggregates(results)
+    return found
+
+
+def _cells(page):
+    head, _, *lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")][:5]
+    return {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+
+
+def test_several_comparisons_are_corrected(tmp_path):
+    found = _models(tmp_path, "softmax", "dagpam", "nap")
+    page = tabulate(tmp_path)[0].read_text()
+    rows = _cells(page)
+    differences = {"daGPAM": [-0.9, -0.8, -0.7], "NAP": [0.1, 0.0, 0.2]}
+    raw = {name: stats.ttest_1samp(values, 0).pvalue for name, values in differences.items()}
+    assert raw["daGPAM"] < raw["NAP"]
+    assert rows["daGPAM"]["Over seeds, Holm"] == f"p = {2 * raw['daGPAM']:.3f}"
+    assert rows["NAP"]["Over seeds, Holm"] == f"p = {raw['NAP']:.3f}"
+    assert rows["Softmax"]["Over seeds, Holm"] == "–"
+    assert rows["daGPAM"]["On the test set, Holm"] == "p = 0.002"  # twice 1/1001
+    assert rows["daGPAM"]["Difference over seeds and test set [95 %]"].startswith("-0.80 [")
+    assert "the p values are, by Holm's method over 2 comparisons." in page
+    needed = {row.label: found.seeds_needed(row) for row in found.compared}
+    assert f"(few seeds know them badly): daGPAM {needed['daGPAM']}, NAP {needed['NAP']}." in page
+    line = list(csv.DictReader(io.StringIO(csv_table(found))))[1]
+    assert float(line["difference_p"]) == pytest.approx(raw["daGPAM"], rel=1e-5)
+    assert float(line["difference_p_holm"]) == pytest.approx(2 * raw["daGPAM"], rel=1e-5)
+    assert int(line["seeds_needed"]) == needed["daGPAM"]
+    (caution,) = [sentence for sentence in reading(found) if "intervals are read here" in sentence]
+    assert caution.endswith("Corrected by Holm's method, daGPAM differs from Softmax over seeds at the 5 % level.")
+
+
+def test_one_comparison_needs_no_correction(tmp_path):
+    found = _models(tmp_path, "softmax", "dagpam")
+    page = tabulate(tmp_path)[0].read_text()
+    assert not any(title in page for title in MANY)
+    assert "Holm" not in page + " ".join(reading(found)) + csv_table(found)
+    assert "know them badly" not in page
+
+
+def test_ter_stands_beside_bleu_where_it_was_measured(tmp_path):
+    metrics = {"test_bleu": 30.0, "test_chrf": 50.0, "test_ter": 61.5}
+    store(tmp_path / "new", make_record(task="nmt", metrics=metrics))
+    store(tmp_path / "old", make_record(task="nmt"))
+    assert "| Test TER ↓ |" in tabulate(tmp_path / "new")[0].read_text()
+    assert "| 61.50 |" in tabulate(tmp_path / "new")[0].read_text()
+    assert "TER" not in tabulate(tmp_path / "old")[0].read_text()
