@@ -15,8 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = {"lm": "language modelling", "nmt": "translation"}
-SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "several GPUs"}
-NOT_WIRED = "paper"
+SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "one GPU or several"}
+SUSTAINED = 10e12  # FLOP/s: about half of what a data-centre GPU can do in float32; an assumption, not a measurement
+DISK = 10  # times the download: texts, tokens, sub-words and binary data of archives that compress about 3 to 1
 FAILED, USAGE_ERROR = 1, 2
 
 
@@ -58,11 +59,8 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
-    if scale == NOT_WIRED:
-        return (
-            "SCALE=paper needs WikiText-103, IWSLT14 and WMT14, whose preparation is not in this version yet; "
-            "use SCALE=small (one GPU, or hours of CPU) or SCALE=laptop (minutes of CPU)"
-        )
+    if scale == "paper" and not visible_gpus():
+        return "SCALE=paper needs a GPU and none is visible; use SCALE=small (hours of CPU) or SCALE=laptop (minutes)"
     for model in model_names(arguments.models):
         if not (ROOT / "configs" / "model" / f"{model}.yaml").is_file():
             known = all_models()
@@ -117,9 +115,61 @@ def cost(experiment: str, meant_for: str, runs: int | None, jobs: int) -> str:
             seconds.append(record["speed"]["train_seconds"] + record["speed"]["evaluate_seconds"])
             processors.add(record["hardware"].get("gpu") or record["hardware"]["processor"])
     if not seconds:
-        return f"meant for {meant_for}; its cost is not measured yet, no published record"
+        estimate = paper_cost(experiment, runs or 1, jobs)
+        return estimate or f"meant for {meant_for}; its cost is not measured yet, no published record"
     total = (runs or len(seconds)) * sum(seconds) / len(seconds) / jobs / 60
     return f"about {total:.0f} minutes, by the published records ({', '.join(sorted(processors))})"
+
+
+def paper_cost(experiment: str, runs: int, jobs: int) -> str | None:
+    """What an experiment of SCALE=paper downloads, keeps on disk and computes, from its configuration files.
+
+    Training FLOPs are 6 x parameters in matrix products x tokens, attention's own products left out: softmax at
+    :data:`SUSTAINED`, so a rough estimate (``python scripts/plan.py`` is finer, where everything is installed).
+    """
+    chosen = ROOT / "configs" / "experiment" / f"{experiment}.yaml"
+    if not experiment.endswith("_paper") or not chosen.is_file():
+        return None
+    lines = chosen.read_text(encoding="utf-8").splitlines()
+    names = {group: line.split()[-1] for group in ("dataset", "recipe") for line in lines if f"/{group}:" in line}
+    dataset = (ROOT / "configs" / "dataset" / f"{names['dataset']}.yaml").read_text(encoding="utf-8").splitlines()
+    download = sum(int(line.split()[1]) for line in dataset if line.strip().startswith("bytes:"))
+    hours = flops(recipe_values(names["recipe"])) / SUSTAINED / 3600
+    return (
+        f"estimated, not measured: {hours:,.0f} GPU hours a run, {runs * hours / jobs:,.0f} hours for {runs} run(s) "
+        f"(6 x parameters x tokens at {SUSTAINED / 1e12:.0f} TFLOP/s); downloads {download / 1e9:.2f} GB, about "
+        f"{max(DISK * download / 1e9, 1):.0f} GB of disk for data, and a few GB a run for checkpoints"
+    )
+
+
+def recipe_values(name: str) -> dict[str, str]:
+    """Key to value of the lines ``key: value`` of a recipe and the recipes that it inherits from (no YAML needed)."""
+    lines = (ROOT / "configs" / "recipe" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    values: dict[str, str] = {}
+    for line in lines:
+        word = line.strip()
+        if word.startswith("- ") and word != "- _self_":
+            values |= recipe_values(word[2:])
+        key, separator, value = word.partition(": ")
+        if separator and not word.startswith("#"):
+            values[key] = value.partition(" #")[0].strip().strip("[]\"'")
+    return values
+
+
+def flops(recipe: dict[str, str]) -> float:
+    """Training FLOPs of softmax: 6 x parameters in matrix products x tokens of all updates."""
+
+    def size(key: str) -> int:
+        return int(recipe.get(key, "0"))
+
+    parameters = 0
+    for stack, projections in (("encoder", 4), ("decoder", 8 if "encoder_layers" in recipe else 4)):
+        width, inner = size(f"{stack}_embed_dim"), size(f"{stack}_ffn_embed_dim")
+        parameters += size(f"{stack}_layers") * (projections * width**2 + 2 * width * inner)
+    # the classes of a step: sub-words, or the frequent words of an adaptive softmax, or 10,000 words
+    classes = size("bpe_size") or int(recipe.get("adaptive_softmax_cutoff", "10000").split(",")[0])
+    parameters += classes * size("decoder_embed_dim")
+    return 6.0 * parameters * size("max_tokens") * size("update_freq") * size("max_update")
 
 
 def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, overrides: list[str]) -> int:
@@ -133,6 +183,8 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
         f"paths.results={arguments.results}",
         *overrides,
     ]
+    if scale == "paper":
+        call("plan.py", f"experiment={base}", f"paths.results={arguments.results}")
     for_data = ("experiment=", "paths.", "dataset.", "preprocessing.")
     prepared = call("prepare.py", *[word for word in common if word.startswith(for_data)])
     if prepared:

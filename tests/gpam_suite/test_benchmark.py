@@ -44,13 +44,15 @@ def test_a_wrong_contender_gets_no_time():
         Contender("wrong", error=lambda: relative_error([1.1 * fine], [fine])),
         Contender("nan", error=lambda: relative_error([nan], [fine])),
         Contender("refused", refusal="not here"),
+        Contender("broken", error=lambda: float("much")),
     ]
     found = by_name(compare(contenders, repeats=3, tolerance=1e-3))
     assert len(found["right"]["seconds"]) == 3 and not found["right"]["note"]
     assert found["wrong"]["note"] == "wrong: relative error 1.0e-01, allowed 1e-03"
     assert found["nan"]["note"].startswith("wrong")
     assert found["refused"]["note"] == "not here"
-    assert not any("seconds" in found[name] for name in ("wrong", "nan", "refused"))
+    assert found["broken"]["note"] == "failed: ValueError: could not convert string to float: 'much'"
+    assert not any("seconds" in found[name] for name in ("wrong", "nan", "refused", "broken"))
 
 
 @pytest.mark.parametrize("mistake", ["output", "gradient"])

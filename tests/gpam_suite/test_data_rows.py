@@ -215,7 +215,7 @@ def test_wmt14_joins_its_corpora(tmp_path, wmt_server):
 
 
 def test_wmt17_as_its_recipe_says(tmp_path, wmt_server):
-    """Every 100th pair is held out before anything is dropped, blank pairs included; then both are cleaned by pieces."""
+    """Every 100th pair is held out before anything is dropped, blank pairs too; then both are cleaned by pieces."""
     dataset = small_node("wmt17_en_de", wmt_server.address)
     prepared = prepare(dataset, recipe("wmt17_en_de", bpe_size=60), {"data": tmp_path, "mirror": None})
     files = wmt_files()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from data_helpers import PLAIN, parallel, write
+from data_helpers import PLAIN, monolingual, parallel, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +13,8 @@ from gpam.errors import UsageError
 from gpam_suite.data import prepare, workers
 from gpam_suite.data.text import decode_lines, read_lines, wikitext_documents
 from gpam_suite.data.workers import BadLine, Workers, chunks, lines_between
+
+LINES = [f"{number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)]
 
 
 def joined():
@@ -77,24 +79,20 @@ def test_a_preparation_is_the_same_with_any_number_of_processes(tmp_path, monkey
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_memory_does_not_grow_with_the_text(tmp_path):
-    """The peak of a preparation of eight times the lines, from the same words, in a process of its own."""
+    """The peak of a preparation of twelve times the lines, from the same words, in a process of its own."""
     code = (
         "import json, sys; from gpam_suite.data import prepare\n"
         "prepare(*map(json.loads, sys.argv[1:]))\n"
         "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
     )
     peaks = []
-    for times in (2, 16):  # 1.2 and 9.6 MB a side
-        dataset = parallel(tmp_path / f"raw{times}", train_de=_lines("de", times), train_en=_lines("en", times))
-        options = PLAIN | {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 50}
+    for times in (2, 24):  # 1.2 and 15 MB
+        dataset = monolingual(tmp_path / f"raw{times}", train_txt=LINES * times)
+        options = PLAIN | {"bpe": "subword_nmt", "bpe_size": 50}
         words = [json.dumps(part) for part in (dataset, options, {"data": str(tmp_path / "data"), "workers": 1})]
         ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
         peaks.append(int(ended.stdout) / 1024)
-    assert peaks[1] - peaks[0] < 4, peaks  # MB
-
-
-def _lines(language, times):
-    return [f"{language} {number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)] * times
+    assert peaks[1] - peaks[0] < 16, peaks  # MB; the lines in a list would be 50
 
 
 @given(st.binary(max_size=60))

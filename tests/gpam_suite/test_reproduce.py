@@ -10,6 +10,7 @@ import pytest
 from gpam_suite.records import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
 SHORT = [
     "tracking.mode=disabled",
     "fairseq.optimization.max_update=2",
@@ -75,3 +76,61 @@ def test_lambda_sweep_ends_in_a_table_and_a_plot(tmp_path, data):
     assert pairs == {(None, None)} | {(pos, neg) for pos in (0.5, 1) for neg in (0, 0.25, 0.5, 1)}
     assert list((tmp_path / "figures").glob("lm_laptop_lambda-*sweep*.png"))
     assert (tmp_path / "tables" / "lm_laptop_lambda.md").is_file()
+
+
+PAPER = sorted(path.stem for path in (ROOT / "configs" / "experiment").glob("*_paper.yaml"))
+
+
+@pytest.fixture
+def one_gpu(tmp_path, monkeypatch):
+    """A machine whose driver lists one GPU."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'GPU 0: Test (UUID: 1)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+
+@pytest.mark.parametrize(("task", "download"), [("lm", "0.19 GB"), ("nmt", "0.02 GB")])
+def test_the_papers_scale_says_first_what_it_costs(one_gpu, task, download):
+    script = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), "--announce", "--scale", "paper", task]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert f"{task}_paper" in ended.stdout and "6 run(s)" in ended.stdout
+    assert "GPU hours a run" in ended.stdout and "not measured" in ended.stdout
+    assert f"downloads {download}" in ended.stdout and "GB of disk" in ended.stdout
+
+
+def test_the_papers_scale_wants_a_gpu(tmp_path):
+    ended = reproduce(tmp_path, tmp_path, "--scale", "paper", "nmt")
+    assert ended.returncode == 2
+    assert "SCALE=paper needs a GPU and none is visible" in ended.stderr
+
+
+@pytest.mark.parametrize("experiment", PAPER)
+def test_the_estimate_reads_the_configuration_right(experiment):
+    """It is made before anything is installed, without YAML: its numbers must be those of the composition."""
+    import reproduce as script
+    from omegaconf import OmegaConf
+    from runs import composed
+
+    cfg = composed(f"experiment={experiment}")
+    read = script.recipe_values(cfg.recipe.name)
+    fairseq = cfg.fairseq
+    wanted = {key: fairseq.model[key] for key in fairseq.model if key.endswith(("_layers", "_embed_dim"))}
+    wanted |= {"max_update": fairseq.optimization.max_update, "max_tokens": fairseq.dataset.max_tokens}
+    wanted |= {"update_freq": fairseq.optimization.update_freq[0], "bpe_size": cfg.preprocessing.bpe_size}
+    got = {key: int(read.get(key, 0)) for key in wanted}
+    assert got == wanted
+    archives = OmegaConf.to_container(cfg.dataset).get("archives", {}).values()
+    download = sum(archive.get("bytes") or 0 for archive in archives)
+    assert f"downloads {download / 1e9:.2f} GB" in script.paper_cost(experiment, 6, 1)
+
+
+def test_flops_by_hand():
+    """transformer_iwslt_de_en: 6 x (6 x (4 + 2 x 2) + 6 x (8 + 2 x 2)) x 512^2 and the output, 6 x tokens."""
+    import reproduce as script
+
+    parameters = 6 * (4 * 512**2 + 2 * 512 * 1024) + 6 * (8 * 512**2 + 2 * 512 * 1024) + 10_000 * 512
+    assert script.flops(script.recipe_values("iwslt14_en_de")) == 6 * parameters * 4096 * 50_000

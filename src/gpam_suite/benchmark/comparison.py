@@ -36,7 +36,12 @@ class Contender:
 
 
 def compare(
-    contenders: Sequence[Contender], *, repeats: int, tolerance: float, measure_memory: bool = False
+    contenders: Sequence[Contender],
+    *,
+    repeats: int,
+    tolerance: float,
+    measure_memory: bool = False,
+    device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """One row a contender: ``contender``, ``error``, ``seconds`` (one a repeat), ``peak_bytes``, ``flops``, ``limit``,
     its facts, and ``note``. A refused or wrong contender has a note and no time.
@@ -49,21 +54,26 @@ def compare(
             continue
         try:
             row["error"] = contender.error()
-        except UsageError as mistake:
-            row["note"] = str(mistake)
+        except Exception as mistake:  # one that fails here must not end the comparison of the others
+            row["note"] = str(mistake) if isinstance(mistake, UsageError) else f"failed: {_first_line(mistake)}"
             continue
         if not row["error"] <= tolerance:
             row["note"] = f"wrong: relative error {row['error']:.1e}, allowed {tolerance:.0e}"
+            row["error"] = row["error"] if math.isfinite(row["error"]) else None  # JSON has no NaN
             continue
         able.append(contender)
         row |= {"limit": contender.limit, **contender.facts}
         if measure_memory:
-            row["peak_bytes"], row["flops"] = peak_bytes(lambda work=contender.run: count_flops(work))
+            row["peak_bytes"], row["flops"] = peak_bytes(lambda work=contender.run: count_flops(work), device)
         else:
             row["flops"] = count_flops(contender.run)
     for contender, seconds in zip(able, _interleaved([contender.run for contender in able], repeats), strict=True):
         rows[contender.name]["seconds"] = seconds
     return list(rows.values())
+
+
+def _first_line(mistake: Exception) -> str:
+    return f"{type(mistake).__name__}: {str(mistake).partition(chr(10))[0]}"
 
 
 def _interleaved(works: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:

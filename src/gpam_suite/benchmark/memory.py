@@ -13,14 +13,14 @@ from gpam.attention._workspace import POOL
 Result = TypeVar("Result")
 
 
-def peak_bytes(work: Callable[[], Result]) -> tuple[int, Result]:
+def peak_bytes(work: Callable[[], Result], device: str = "cpu") -> tuple[int, Result]:
     """The peak of the live bytes of torch's allocator, and what ``work`` returned.
 
     Kernels' own scratch memory is included, MKL's is not. The buffers that the tiled backends keep between calls are
     given back first, so that they count.
     """
     POOL.clear()
-    if torch.cuda.is_available():
+    if device != "cpu":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -83,6 +83,7 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
         repeats=settings.repeats,
         tolerance=tolerance,
         measure_memory=kind.measure_memory,
+        device=settings.device,
     )
 
 

@@ -21,8 +21,8 @@ class MosesTokenizer:
 
     Args:
         hyphens: split hyphens inside words (``@-@``; the option ``-a`` of Moses).
-        last_stop: split the full stop off the last word of a line whatever the word is, as later versions of Moses do and
-            sacremoses does not.
+        last_stop: split the full stop off the last word of a line whatever the word is, as later versions of Moses do
+            and sacremoses does not.
     """
 
     def __init__(self, language: str, *, hyphens: bool = False, last_stop: bool = False) -> None:
