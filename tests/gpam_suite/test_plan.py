@@ -62,9 +62,17 @@ def published() -> dict[tuple[str, str], list]:
 @pytest.mark.parametrize(("experiment", "model"), list(published()))
 def test_published_runs_took_what_the_plan_says(experiment, model):
     """Within 20 %, from the configuration alone: one rate and one utilisation for all; medians, as single runs of
-    one configuration differ by up to 50 % on a shared machine."""
+    one configuration differ by up to 50 % on a shared machine. A run whose clock says a quarter more than its own log
+    of tokens a second gave way to other work, and tells nothing about speed."""
     records = published()[experiment, model]
     work = workload(OmegaConf.load(records[0].folder / "config.yaml"))
+    tokens = work.tokens_per_update * work.updates
+    speeds = [(record, record["speed"]) for record in records]
+    records = [
+        record for record, own in speeds if own["train_seconds"] * own["train_tokens_per_second"] <= 1.25 * tokens
+    ]
+    if not records:
+        pytest.skip("every run of this row shared its cores with other work, by its own clock and log")
     predicted = price(work, PUBLISHED_CPU, 1)
     speed = statistics.median(record["speed"]["train_tokens_per_second"] for record in records)
     seconds = statistics.median(record["speed"]["train_seconds"] for record in records)
