@@ -1,7 +1,6 @@
 # Everything a person does with this suite. `make help` lists the targets.
 PYTHON  ?= python3
 VENV    ?= .venv
-RUN      = $(VENV)/bin/python
 SEEDS   ?= 1,2,3
 MODELS  ?= softmax,dagpam
 SCALE   ?=
@@ -13,12 +12,24 @@ EXTRA   ?=
 EXPERIMENT ?= lm_laptop
 MODEL   ?= dagpam
 GPU     ?= h100
-export GPAM_MIRROR
+PARTS   ?=
+TRIALS  ?= 20
+TASK    ?= lm
+A       ?=
+B       ?=
+# A setting reaches a recipe as a variable of the environment, "$$SEEDS", and never as words of the shell's or of make's
+# (SEEDS='1; touch x', SEEDS='$(shell touch x)'): a quoted variable's value is read by nobody but the script it is for.
+SETTINGS := $(shell sed -n 's/^\([A-Z]*\) *?=.*/\1/p' $(firstword $(MAKEFILE_LIST))) GPAM_MIRROR
+$(foreach setting,$(SETTINGS),$(eval override $(setting) := $$(value $(setting))))
+export $(SETTINGS)
 
-REPRODUCE = scripts/reproduce.py --scale "$(SCALE)" --models "$(MODELS)" --seeds "$(SEEDS)" --results "$(RESULTS)" --jobs "$(JOBS)"
+RUN       = "$$VENV/bin/python"
+# EXTRA is several words, of which none is a pattern of file names
+MORE      = set -f;
+REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" --seeds "$$SEEDS" --results "$$RESULTS" --jobs "$$JOBS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor test lint reproduce-lm reproduce-nmt sweep-lambda tables compare analyse benchmark plan clean
+.PHONY: help setup doctor test lint reproduce-lm reproduce-nmt sweep-lambda tables compare analyse perturb evidence benchmark plan soak lock audit search watch clean
 
 help: ## this list
 	@echo "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"
@@ -26,8 +37,8 @@ help: ## this list
 
 setup: $(VENV)/.installed ## make .venv with the pinned packages (done by the other targets when missing)
 
-$(VENV)/.installed: pyproject.toml constraints.txt scripts/setup.sh
-	@bash scripts/setup.sh "$(PYTHON)" "$(VENV)" "$(EXTRAS)"
+$(VENV)/.installed: pyproject.toml requirements.lock scripts/setup.sh
+	@bash scripts/setup.sh "$$PYTHON" "$$VENV" "$$EXTRAS"
 
 doctor: setup ## what is installed, what this machine has, what would run
 	@$(RUN) scripts/doctor.py
@@ -39,34 +50,55 @@ lint: setup ## ruff: style and common mistakes
 	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check .
 
 reproduce-lm: ## train and evaluate softmax and daGPAM as language models, write the table
-	@$(PYTHON) $(REPRODUCE) --announce lm
+	@"$$PYTHON" $(REPRODUCE) --announce lm
 	@$(MAKE) --no-print-directory setup
-	@$(RUN) $(REPRODUCE) lm $(EXTRA)
+	@$(MORE) $(RUN) $(REPRODUCE) lm $$EXTRA
 
 reproduce-nmt: ## train and evaluate softmax and daGPAM on translation, write the table
-	@$(PYTHON) $(REPRODUCE) --announce nmt
+	@"$$PYTHON" $(REPRODUCE) --announce nmt
 	@$(MAKE) --no-print-directory setup
-	@$(RUN) $(REPRODUCE) nmt $(EXTRA)
+	@$(MORE) $(RUN) $(REPRODUCE) nmt $$EXTRA
 
 sweep-lambda: ## a Hydra multirun over lambda- and lambda+, with a table and a plot (TASK=lm|nmt)
-	@$(PYTHON) $(REPRODUCE) --announce --sweep $(or $(TASK),lm)
+	@"$$PYTHON" $(REPRODUCE) --announce --sweep "$$TASK"
 	@$(MAKE) --no-print-directory setup
-	@$(RUN) $(REPRODUCE) --sweep $(or $(TASK),lm) $(EXTRA)
+	@$(MORE) $(RUN) $(REPRODUCE) --sweep "$$TASK" $$EXTRA
 
 tables: setup ## tables, figures and report of RESULTS from its records
-	@$(RUN) scripts/tabulate.py "$(RESULTS)"
+	@$(RUN) scripts/tabulate.py "$$RESULTS"
 
 compare: setup ## what differs between two runs, or two models: A=FOLDER B=FOLDER below results/.../runs
-	@$(RUN) scripts/compare.py "$(A)" "$(B)" $(EXTRA)
+	@$(MORE) $(RUN) scripts/compare.py "$$A" "$$B" $$EXTRA
 
 analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers, figures, findings (checkpoints where there are)
-	@$(RUN) scripts/analyse.py results="$(RESULTS)" $(EXTRA)
+	@$(MORE) $(RUN) scripts/analyse.py results="$$RESULTS" $$EXTRA
+
+perturb: setup ## noisy, dropped, swapped and adversarial words read by the runs of RESULTS: numbers, figure, table
+	@$(MORE) $(RUN) scripts/perturb.py results="$$RESULTS" $$EXTRA
+
+evidence: setup ## the runs of docs/experiment-plan.md, part by part (PARTS=tune_nmt,... JOBS=2); goes on where it stopped
+	@$(MORE) $(RUN) scripts/evidence.py paths.results="$$RESULTS" $${PARTS:+"parts=[$$PARTS]"} $${JOBS:+"jobs=$$JOBS"} $$EXTRA
 
 benchmark: setup ## speed: every mechanism and its peers, interleaved in one run (CASES=default|all|core|..., RESULTS)
-	@$(RUN) scripts/benchmark.py cases="$(CASES)" paths.results="$(RESULTS)" $(EXTRA)
+	@$(MORE) $(RUN) scripts/benchmark.py cases="$$CASES" paths.results="$$RESULTS" $$EXTRA
 
 plan: setup ## what a training would cost: EXPERIMENT=lm_small MODEL=dagpam GPU=a100|h100|h200|rtx4090|cpu
-	@$(RUN) scripts/plan.py experiment="$(EXPERIMENT)" model="$(MODEL)" device="$(GPU)" $(EXTRA)
+	@$(MORE) $(RUN) scripts/plan.py experiment="$$EXPERIMENT" model="$$MODEL" device="$$GPU" $$EXTRA
+
+soak: setup ## the promises of docs/reliability.md at full count, and the page (PARTS=NAME,... for some)
+	@OMP_NUM_THREADS=1 $(RUN) scripts/soak.py "$$PARTS"
+
+lock: ## requirements.lock anew from constraints.txt: every pinned package with the hashes of its files
+	@"$$PYTHON" scripts/lock.py
+
+audit: setup ## is what is installed what was locked, byte for byte, and is a weakness of it known?
+	@$(RUN) scripts/audit.py
+
+search: setup ## Optuna looks for lambda- and lambda+ on the validation set: EXPERIMENT=lm_laptop MODEL=dagpam TRIALS=20
+	@$(MORE) $(RUN) scripts/search.py experiment="$$EXPERIMENT" model="$$MODEL" trials="$$TRIALS" paths.results="$$RESULTS" $$EXTRA
+
+watch: setup ## the members of EXPERIMENT below RESULTS while they run elsewhere: a table that follows them
+	@$(RUN) scripts/watch.py "$$RESULTS" "$$EXPERIMENT"
 
 clean: ## remove prepared data and your own runs (not .venv, not the published results)
 	rm -rf data outputs results/local

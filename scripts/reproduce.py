@@ -190,7 +190,7 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
     if prepared:
         return prepared
     if jobs > 1:
-        common += ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={jobs}", "hydra.launcher.verbose=0"]
+        common += ["launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
     if arguments.sweep:
         members = [["model=softmax", "seed=1"], ["sweep=lambda"]]
     else:

@@ -4,25 +4,35 @@ Import this module before fairseq, in every process. It is the only place that k
 
 1. Python 3.11 refuses dataclass defaults without a hash, which two of fairseq's configurations have.
 2. fairseq unpickles a checkpoint whole, which runs whatever code the file names. Here it takes tensors, plain data
-   and an ``argparse.Namespace`` (which fairseq's own checkpoints hold), and refuses anything else.
+   and an ``argparse.Namespace`` (which fairseq's own checkpoints hold), and refuses anything else. So it does wherever
+   else it calls ``torch.load``.
 3. fairseq composes its configuration with Hydra's 1.0 interface, which fails inside a Hydra 1.3 application.
 4. 0.12.2's encoder layer keeps a second, untrained copy of its weights and, in evaluation after loading a
    checkpoint, bypasses its attention module for a private softmax kernel. Under another mechanism that would be a
    wrong result without a word (later fairseq removed it).
 5. numpy 2 removed ``numpy.compat``, which ``--sample-break-mode eos`` uses.
+6. Sinusoidal positions carry a buffer of uninitialised memory into every checkpoint. It is never read, but the
+   checkpoints of two equal trainings differ by it.
+7. fairseq evaluates texts of its options (``adam_betas``, ``encoder_layers``) and of a checkpoint's configuration as
+   Python, and gives the path of a FASTA file to a shell. Here it reads literals, their sums and repetitions, and calls
+   no shell.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import functools
+import importlib.abc
+import importlib.machinery
 import pickle
 import re
+import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import hydra
@@ -74,16 +84,92 @@ def _load_without_executing(file: Any, **options: Any) -> Any:
         UsageError: it holds an object of another type.
     """
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(file, **options | {"weights_only": True})
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle's protocols in damaged files
+            loaded = torch.load(file, **options | {"weights_only": True})
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if found is None:
-            raise
+        if found is None:  # torch's own words advise to load it all the same, with its code
+            raise pickle.UnpicklingError("its pickle is damaged") from None
         raise UsageError(
             f"checkpoint {getattr(file, 'name', file)} holds an object of type {found[1]}, and making it could run any "
             "code: only tensors and plain data are loaded; use a checkpoint that this suite or fairseq's trainer wrote"
         ) from None
+    _refuse_resolvers(loaded.get("cfg") if isinstance(loaded, dict) else None, file)
+    return loaded
+
+
+def _refuse_resolvers(node: Any, file: Any) -> None:
+    """OmegaConf would call ``oc.env`` and its like for a text such as ``${oc.env:NAME}`` in a checkpoint's ``cfg``."""
+    if isinstance(node, Mapping):
+        for value in node.values():
+            _refuse_resolvers(value, file)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            _refuse_resolvers(value, file)
+    elif isinstance(node, str) and re.search(r"\$\{[^}]*:", node):
+        raise UsageError(
+            f"checkpoint {getattr(file, 'name', file)} has '{node}' in its configuration, which could read the "
+            "environment of this process; use a checkpoint that this suite or fairseq's trainer wrote"
+        )
+
+
+_MOST_ITEMS = 10_000
+
+
+def literal(text: str) -> Any:
+    """Repair 7: the value of Python literals, their sums and repetitions: ``[(512, 3)] * 20``; nothing is called.
+
+    Raises:
+        UsageError: any other text.
+    """
+    if not isinstance(text, str):  # as eval does; eval_bool of fairseq relies on it
+        raise TypeError(f"wanted a text, got {text!r}")
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise UsageError(f"fairseq option: got '{text[:80]}', wanted a literal, such as (0.9, 0.98)") from None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _value(node.left) + _value(node.right)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _value(node.left), _value(node.right)
+        for items, times in ((left, right), (right, left)):
+            if hasattr(items, "__len__") and isinstance(times, int) and len(items) * times > _MOST_ITEMS:
+                raise ValueError(f"more than {_MOST_ITEMS} items")
+        return left * right
+    return ast.literal_eval(node)
+
+
+def _no_shell(*_: Any, **__: Any) -> Any:
+    raise UsageError("dataset_impl=fasta would give a path to a shell and is switched off; use mmap, cached or lazy")
+
+
+class _Guarded(importlib.machinery.SourceFileLoader):
+    """Loads a module of fairseq with ``eval``, ``torch.load`` and shells that run no stranger's code (2 and 7)."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.eval = literal
+        super().exec_module(module)
+        source = self.get_data(self.path)
+        if b"torch.load(" in source and getattr(module, "torch", None) is torch:
+            module.torch = _ModuleWith(torch, load=_load_without_executing)
+        if b"shell=True" in source:
+            module.subprocess = types.SimpleNamespace(check_output=_no_shell)
+
+
+class _GuardedImports(importlib.abc.MetaPathFinder):
+    """Finds fairseq's modules, whenever they are imported, for :class:`_Guarded`."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] not in ("fairseq", "fairseq_cli"):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
+            spec.loader = _Guarded(spec.loader.name, spec.loader.path)
+        return spec
 
 
 @contextlib.contextmanager
@@ -120,7 +206,24 @@ def _without_second_weights(layer: type) -> None:
     del layer._load_from_state_dict
 
 
+def _with_zeros(embedding: type) -> None:
+    """Repair 6, for the buffer as it is made and as fairseq makes it again when it loads a checkpoint."""
+
+    def zeroed(stock: Any) -> Any:
+        @functools.wraps(stock)
+        def method(self: Any, *args: Any, **kwargs: Any) -> None:
+            stock(self, *args, **kwargs)
+            self._float_tensor.zero_()
+
+        return method
+
+    if "_float_tensor" in embedding(4, 1).state_dict():
+        embedding.__init__ = zeroed(embedding.__init__)
+        embedding._load_from_state_dict = zeroed(embedding._load_from_state_dict)
+
+
 def _repair() -> None:
+    sys.meta_path.insert(0, _GuardedImports())
     try:
         with _dataclasses_keep_their_hash():
             import fairseq  # noqa: F401
@@ -128,18 +231,17 @@ def _repair() -> None:
         if error.name != "fairseq":
             raise
         raise UsageError("fairseq is not installed; run 'make setup' (it adds fairseq 0.12.2 with --no-deps)") from None
-    from fairseq import checkpoint_utils
     from fairseq.data import token_block_dataset
     from fairseq.dataclass import utils as dataclass_utils
-    from fairseq.modules import transformer_layer
+    from fairseq.modules import sinusoidal_positional_embedding, transformer_layer
 
-    checkpoint_utils.torch = _ModuleWith(torch, load=_load_without_executing)
     token_block_dataset.np = _ModuleWith(numpy, compat=types.SimpleNamespace(long=int))
     dataclass_utils.initialize = _hydra_as_fairseq_knows_it
     dataclass_utils.compose = lambda name, overrides, strict=None: hydra.compose(name, overrides)
     nothing_to_clear = types.SimpleNamespace(clear=lambda: None)
     dataclass_utils.GlobalHydra = types.SimpleNamespace(instance=lambda: nothing_to_clear)
     _without_second_weights(transformer_layer.TransformerEncoderLayerBase)
+    _with_zeros(sinusoidal_positional_embedding.SinusoidalPositionalEmbedding)
 
 
 _repair()

@@ -13,16 +13,21 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.attention import mechanism_class, names
+from gpam.attention.functional import BACKENDS, GPU_BACKENDS
 from gpam.attention.registry import all_options
 
 
 def attention_fields() -> list[tuple[str, Any, Any]]:
-    """``attention`` and every mechanism's options. ``None`` means: the mechanism's own default.
+    """``attention``, how it is computed, and every mechanism's options. ``None`` means: the mechanism's own default.
 
     The name is a text, which the registry checks: its error says which name may have been meant.
     """
     metadata = {"help": f"attention mechanism, one of {', '.join(names())} (default: softmax)"}
     fields = [("attention", str, dataclasses.field(default="softmax", metadata=metadata))]
+    ways = {
+        "help": f"how sums of softmaxes are computed: auto, {', '.join(BACKENDS + GPU_BACKENDS)} (docs/performance.md)"
+    }
+    fields.append(("attention_backend", str, dataclasses.field(default="auto", metadata=ways)))
     for name, declared in all_options().items():
         owners = [
             owner for owner in names() if name in {f.name for f in dataclasses.fields(mechanism_class(owner).Options)}

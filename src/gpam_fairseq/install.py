@@ -11,16 +11,18 @@ from torch import nn
 
 from gpam.attention import Site, build, mechanism_class, options_of
 from gpam.attention.base import Role, StackMemory
+from gpam.attention.functional import checked_backend
 from gpam.errors import UsageError
 
 
-def install_attention(model: nn.Module, attention: str, options: Mapping[str, Any]) -> nn.Module:
-    """Replace every attention module of ``model`` by the mechanism ``attention``, in place.
+def install_attention(model: nn.Module, attention: str, options: Mapping[str, Any], backend: str = "auto") -> nn.Module:
+    """Replace every attention module of ``model`` by the mechanism ``attention``, in place, computed by ``backend``.
 
     The new modules take over the projections, and building them leaves torch's random state as it was: under one
     seed all mechanisms start from the same shared parameters, those of stock fairseq.
     """
     checked = options_of(attention, options)
+    checked_backend(backend)
     _check_layerdrop(model, attention)
     found = list(_stock_attention(model))
     if not found:
@@ -36,6 +38,7 @@ def install_attention(model: nn.Module, attention: str, options: Mapping[str, An
             seen[role] += 1
             installed = GPAMMultiheadAttention(module, build(attention, site, checked))
             installed.mechanism.stack = stacks[role]
+            installed.mechanism.backend = backend
             setattr(parent, name, installed)
             if installed.acts_after_block:
                 _layer_norm_behind(parent).register_forward_pre_hook(installed.after_block)

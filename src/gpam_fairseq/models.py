@@ -44,7 +44,9 @@ class GPAMLanguageModel(TransformerLanguageModel):
         _check_heads(args, "decoder")
         with open_dict(args):
             _widths_follow_decoder(args)
-        return install_attention(super().build_model(args, task), *attention_and_options(args))
+        return install_attention(
+            super().build_model(args, task), *attention_and_options(args), backend=args.attention_backend
+        )
 
 
 @register_model("gpam_nmt", dataclass=GPAMTranslationConfig)
@@ -60,8 +62,8 @@ class GPAMTranslationModel(TransformerModelBase):
         flat = Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
         _check_heads(flat, "encoder", "decoder")
         _widths_follow_decoder(flat)
-        attention = attention_and_options(flat)
-        return install_attention(super().build_model(TransformerConfig.from_namespace(flat), task), *attention)
+        stock = super().build_model(TransformerConfig.from_namespace(flat), task)
+        return install_attention(stock, *attention_and_options(flat), backend=flat.attention_backend)
 
 
 register_model_architecture("gpam_lm", "gpam_lm_base")(base_lm_architecture)

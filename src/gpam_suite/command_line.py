@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +10,18 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
 from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite import live
 from gpam_suite.configuration import CONFIGS
+from gpam_suite.mending import to_mend
+from gpam_suite.stopping import STOPPED_EXIT, Preempted
+from gpam_suite.trust import guarded_composition
 
 USAGE_ERROR = 2
 
@@ -25,19 +31,49 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
 
     Exits with 0, with 2 after a user's mistake (one sentence on stderr), and with 1 when a run failed.
     """
+    _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
     sys.argv[1:] = [_any_fairseq_option(word) for word in sys.argv[1:]]
     codes: list[int] = []
 
     def task(cfg: DictConfig) -> Any:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
+        if "SUBMITIT_EXECUTOR" in os.environ:
+            # The state that the job came with is pickled when it is queued again. fairseq adds dataclasses to it, which
+            # a process that has yet to load our repairs of fairseq could not read: so it adds them to a copy.
+            Singleton.set_state(Singleton.get_state())
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # the other members go on, then Hydra raises the first failure
             return work(cfg)
         codes.append(guarded(lambda: work(cfg)))
         return None
 
-    application = hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)
-    sys.exit(guarded(application) or max(codes, default=0))
+    def application() -> None:
+        _check_launcher(sys.argv)
+        if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
+            raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
+        with guarded_composition():
+            hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
+
+    sys.exit(guarded(lambda: _run_and_close(application)) or max(codes, default=0))
+
+
+def _run_and_close(application: Callable[[], Any]) -> None:
+    try:
+        application()
+    finally:
+        live.close()
+
+
+def _register_resolvers() -> None:
+    """What ``configs/launcher`` computes of a run's devices."""
+    resolvers = {"gpus_of": lambda cpu, devices: None if cpu else devices, "product": lambda one, other: one * other}
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def _check_launcher(words: list[str]) -> None:
+    if "launcher=submitit_slurm" in words and shutil.which("srun") is None:
+        raise UsageError("launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works")
 
 
 def _any_fairseq_option(word: str) -> str:
@@ -55,14 +91,18 @@ def guarded(work: Callable[[], Any]) -> int:
     except HydraException as error:
         return _complain(_hydra_sentence(error))
     except OmegaConfBaseException as error:
-        return _complain(str(error).splitlines()[0])
+        refused = error.__cause__ if isinstance(error.__cause__, UsageError) else error
+        return _complain((str(refused).splitlines() or [type(refused).__name__])[0])
     except RunFailed as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 1
-    except PermissionError as error:
-        return _complain(
-            f"cannot write {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
-        )
+    except Preempted as stopped:
+        print(f"{Path(sys.argv[0]).name}: stopped by SIGTERM: {stopped}; the same command goes on", file=sys.stderr)
+        return STOPPED_EXIT
+    except Exception as error:
+        if (sentence := to_mend(error)) is None:
+            raise
+        return _complain(sentence)
     return 0
 
 
@@ -71,7 +111,9 @@ class RunFailed(Exception):
 
 
 def _complain(sentence: str) -> int:
-    print(f"{Path(sys.argv[0]).name}: {sentence}", file=sys.stderr)
+    """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
+    line = "".join(sign if sign.isprintable() else " " if sign.isspace() else ascii(sign)[1:-1] for sign in sentence)
+    print(f"{Path(sys.argv[0]).name}: {' '.join(line.split())}", file=sys.stderr)
     return USAGE_ERROR
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -10,24 +11,75 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.controls import controlled_sizes
 from gpam_suite.data import Prepared
 from gpam_suite.records import config_hash, run_folder
+from gpam_suite.sharing import HALF, check_devices, precision
+from gpam_suite.trust import refuse_code
 
-NOT_PART_OF_A_RESULT = ("paths", "tracking", "experiment_name", "command")
-"""Top-level nodes that say where and how a run is logged: they cannot change a number."""
+NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name", "command")
+"""Top-level nodes that say where a run writes, and how it is logged and watched: they cannot change a number."""
 MODEL_FACTS = ("name", "label", "attention", "control")
 """Keys of the ``model`` node that are not options of the mechanism."""
+_BEFORE_THE_CHOICE = {"devices": 1, "precision": "fp32"}
+"""Keys of the ``gpu`` node that came later, with what they were till then: a run keeps its hash."""
 LONG_KINDS = {
     "characters": "fairseq.task.tokens_per_sample",
     "copy": "dataset.length",
     "selective_recall": "dataset.length",
 }
 """Kinds of data set whose sequences are of one length, and the option that sets it."""
+_NODES = {
+    "dataset": ("name", "task", "kind"),
+    "recipe": ("name", "task"),
+    "model": ("name", "label", "attention"),
+    "gpu": ("name",),
+    "evaluation": (),
+    "preprocessing": (),
+    "fairseq": (),
+}
+"""Nodes of a run's configuration, and what names them."""
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def stored(path: Path) -> DictConfig:
+    """The configuration in a file that a run left.
+
+    Raises:
+        UsageError: it is no YAML, or no configuration.
+    """
+    try:
+        cfg = OmegaConf.load(path)
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again") from None
+    if not isinstance(cfg, DictConfig):
+        raise UsageError(f"{path} holds no configuration: restore it from git, or run again")
+    check_nodes(cfg)
+    return cfg
+
+
+def check_nodes(cfg: DictConfig) -> None:
+    """Raise UsageError where a node that every run has is missing, or is no mapping, or has not its names."""
+    for name, keys in _NODES.items():
+        node = cfg.get(name)
+        if not isinstance(node, DictConfig):
+            raise UsageError(f"{name}: got '{node}', wanted a mapping of options")
+        for key in keys:
+            value = node.get(key)
+            if not isinstance(value, str) or not value:
+                raise UsageError(f"{name}.{key}: got '{value}', wanted a text, as the files in configs/ have it")
 
 
 def check(cfg: DictConfig) -> None:
     """Raise UsageError for what Hydra cannot know to be wrong."""
+    check_nodes(cfg)
+    places = {f"paths.{key}": OmegaConf.select(cfg, f"paths.{key}") for key in ("results", "data")}
+    for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise UsageError(f"{name}: got '{value}', wanted a text")
     if isinstance(cfg.seed, bool) or not isinstance(cfg.seed, int) or cfg.seed < 0:
         raise UsageError(f"seed: got '{cfg.seed}', wanted a whole number of at least 0")
+    every = OmegaConf.select(cfg, "checks.attention_every", default=0)
+    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+        raise UsageError(f"checks.attention_every: got '{every}', wanted a whole number of updates, or 0 for no checks")
     if cfg.recipe.task != cfg.dataset.task:
         raise UsageError(
             f"recipe '{cfg.recipe.name}' is for {cfg.recipe.task} and data set '{cfg.dataset.name}' is for "
@@ -35,6 +87,7 @@ def check(cfg: DictConfig) -> None:
         )
     complete = fairseq_config(cfg)
     check_window(cfg, complete)
+    check_devices(cfg, complete)
     length, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
     if cfg.dataset.kind in LONG_KINDS and most is not None and most < length:
         raise UsageError(
@@ -93,18 +146,26 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
     from gpam.attention import options_of
+    from gpam.attention.functional import checked_backend
 
+    refuse_code(cfg)
     options_of(cfg.model.attention, model_options(cfg))
     tree = _plain(cfg.fairseq)
-    tree["model"] = {**tree["model"], "attention": cfg.model.attention, **model_options(cfg)}
+    tree.setdefault("common", {})
+    for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):
+        if not isinstance(tree.get(group, {}), dict):
+            raise UsageError(f"fairseq.{group}: got '{tree[group]}', wanted a mapping of options")
+    tree["model"] = {**tree.get("model", {}), "attention": cfg.model.attention, **model_options(cfg)}
     if "control" in cfg.model:
         tree["model"] |= controlled_sizes(cfg.model.control, tree["model"], tree["task"])
-    tree.setdefault("common", {})["seed"] = cfg.seed
+    tree["common"]["seed"] = cfg.seed
+    if precision(cfg) in HALF:
+        tree["common"][precision(cfg)] = True
     known = {"model": {**MODEL_DATACLASS_REGISTRY, **ARCH_MODEL_NAME_REGISTRY}, "task": TASK_DATACLASS_REGISTRY}
     known |= {group: registry["dataclass_registry"] for group, registry in REGISTRIES.items()}
     for group, node in tree.items():
         name = node.get("_name") if isinstance(node, dict) else None
-        if name is not None and group in known and name not in known[group]:
+        if name is not None and group in known and (not isinstance(name, str) or name not in known[group]):
             raise UsageError(
                 f"fairseq.{group}._name: fairseq knows no {group} '{name}'{did_you_mean(name, known[group])}"
             )
@@ -114,6 +175,17 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
         complete = OmegaConf.create(OmegaConf.to_container(complete, resolve=True, enum_to_str=True))
     except OmegaConfBaseException as error:
         raise UsageError(_omegaconf_sentence(error)) from None
+    except (TypeError, ValueError, AttributeError, AssertionError) as error:  # OmegaConf's and fairseq's own slips
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"fairseq configuration: {reason or type(error).__name__}; correct the options") from None
+    for group in ("task", "model"):
+        if complete[group] is None:
+            raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
+    if complete.common.user_dir is not None:
+        raise UsageError(
+            f"fairseq.common.user_dir: got '{complete.common.user_dir}', whose code fairseq would import and run; "
+            "leave it out, the plugin is there already"
+        )
     for stack in ("encoder", "decoder"):
         heads, width = complete.model.get(f"{stack}_attention_heads"), complete.model.get(f"{stack}_embed_dim")
         if heads is not None and (heads < 1 or width % heads):
@@ -121,6 +193,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
                 f"fairseq.model.{stack}_attention_heads: got {heads} for a width ({stack}_embed_dim) of {width}, "
                 "wanted a number that divides it"
             )
+    checked_backend(complete.model.get("attention_backend", "auto"))
     OmegaConf.set_struct(complete, True)
     return complete
 
@@ -141,7 +214,10 @@ def _plain(node: Any) -> dict[str, Any]:
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that can change a number: the resolved configuration without places and logging."""
-    return {key: value for key, value in _plain(cfg).items() if key not in NOT_PART_OF_A_RESULT}
+    found = {key: value for key, value in _plain(cfg).items() if key not in NOT_PART_OF_A_RESULT}
+    if "gpu" in found:
+        found["gpu"] = {key: value for key, value in found["gpu"].items() if _BEFORE_THE_CHOICE.get(key) != value}
+    return found
 
 
 def overrides_label(cfg: DictConfig) -> str:

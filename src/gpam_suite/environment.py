@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+
 PACKAGES = (
     "torch",
     "fairseq",
@@ -16,9 +18,11 @@ PACKAGES = (
     "sacrebleu",
     "wandb",
     "numpy",
+    "sacremoses",
     "subword-nmt",
     "sentencepiece",
 )
+_PLACES = ("paths.", "hydra", "launcher=", "tracking.")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,8 +77,19 @@ def hardware() -> dict[str, Any]:
 
 
 def command() -> str:
-    """The command line, without the interpreter and without settings that only name places on this machine."""
-    script = Path(sys.argv[0])
+    """The command line, without the interpreter and without settings that only say where on which machine it ran.
+
+    In a job of submitit's, whose command line is submitit's: that of this member alone.
+    """
+    script, given = Path(sys.argv[0]), sys.argv[1:]
     name = f"scripts/{script.name}" if script.parent.name == "scripts" else script.name
-    words = [word.removeprefix("++") for word in sys.argv[1:] if not word.startswith(("paths.", "hydra", "tracking."))]
+    if "SUBMITIT_EXECUTOR" in os.environ and HydraConfig.initialized():
+        name, given = f"scripts/{HydraConfig.get().job.config_name}.py", list(HydraConfig.get().overrides.task)
+    words = [word.removeprefix("++") for word in given if not word.removeprefix("++").startswith(_PLACES)]
     return " ".join(["python", name, *words])
+
+
+def for_worker(threads: int) -> dict[str, str]:
+    """The environment variables of a process that trains with ``threads`` threads."""
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import fairseq_config
+from gpam_suite.configuration import fairseq_config, stored
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.segmentation import BPE_FILES
 from gpam_suite.data.text import sha256
@@ -40,7 +40,7 @@ def export(cfg: DictConfig) -> None:
     record = read_record(folder)
     if record["status"] != "finished":
         raise UsageError(f"run: {folder} {record['status']} ({record['reason']}); only a finished run is exported")
-    own = OmegaConf.load(folder / RUN_CONFIG)
+    own = stored(folder / RUN_CONFIG)
     if own.dataset.task == "recall":
         raise UsageError(f"run: {folder} is of a generated task ({own.dataset.name}), whose model reads no text")
     prepared = prepare(own.dataset, own.preprocessing, cfg.paths)

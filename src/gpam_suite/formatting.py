@@ -66,3 +66,10 @@ def plural(number_of: int, singular: str) -> str:
 def listed(values: Iterable[object]) -> str:
     """Distinct values in order, separated by commas; a dash when there are none."""
     return ", ".join(dict.fromkeys(str(value) for value in values)) or MISSING
+
+
+def duration(seconds: float) -> str:
+    """``12 s``, ``3 min`` or ``2.5 h``, for a person who waits."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

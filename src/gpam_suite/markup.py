@@ -10,6 +10,7 @@ _TEXT_COLUMNS |= {
     "Contender",
     "Ratio",
     "Met",
+    "Perturbation",
     "Weights lie in",
     "Negative",
     "Source",
@@ -22,6 +23,9 @@ _TEXT_COLUMNS |= {
     "Setting",
     "Fact",
     "Number",
+    "Promise",
+    "Test",
+    "Figure",
 }
 
 

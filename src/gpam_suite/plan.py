@@ -12,14 +12,16 @@ hours               updates times seconds an update, and each validation's ``F /
                     size of the validation set is known; without evaluation
 memory a device     ``S P`` + activations; ``S``: 16 bytes a parameter in float32 (weight, gradient, two moments of
                     Adam), 20 in fp16 and bf16, where fairseq keeps a float32 copy of weights and gradients
-activations         ``b (sum over layers of saved numbers) B / n + 12 V B / n`` bytes, see :func:`saved_numbers`
+activations         ``(b (sum over layers of saved numbers) + 12 V) B / max(n, m)`` bytes, see :func:`saved_numbers`:
+                    those of one batch, as the ``m = update_freq`` batches of an update come one after another
 ==================  ==========================================================================================
 
 ``n`` devices share each update's tokens (data parallel); ``R`` is a device's peak in the precision of the configuration
-and ``u`` its utilisation; ``L`` operations are started an update, each in ``t`` seconds; ``P`` parameters; ``W`` is the
-memory's bandwidth: Adam reads weight, gradient and moments and writes all but the gradient, 28 bytes; ``G`` bytes of
-gradients (4 P, or 2 P in half precision) go round a ring of links of ``K`` bytes a second; ``V`` vocabulary entries:
-logits, their log-probabilities and gradients in float32. Nothing is overlapped, no padding inside a batch is counted.
+and ``u`` its utilisation; ``L`` operations are started an update, those of its layers once a batch, each in ``t``
+seconds; ``P`` parameters; ``W`` is the memory's bandwidth: Adam reads weight, gradient, moments and writes all but the
+gradient, 28 bytes; ``G`` bytes of gradients (4 P, or 2 P in half precision) go round a ring of links of ``K`` bytes a
+second; ``V`` logits a token, the vocabulary or the first part of an adaptive softmax: they, their log-probabilities and
+gradients in float32. Nothing is overlapped, no padding inside a batch is counted.
 
 The facts and assumptions about devices are in :mod:`gpam_suite.devices`; docs/plan.md says how well it predicts.
 """
@@ -58,9 +60,10 @@ class Workload:
     layers: int
     flops_per_token: float
     tokens_per_update: float
+    batches_per_update: float
     updates: int
     saved_per_token: float
-    vocabulary: int
+    logits: int
     precision: str
     width: int
     ffn: int
@@ -142,7 +145,8 @@ def workload(
     model = build_on_meta(complete, *sizes)
     sample = complete.task.get("tokens_per_sample")
     target, source = _lengths(prepared, sample, sentence, assumed, lengths)
-    most = complete.dataset.max_tokens
+    most, frequencies = complete.dataset.max_tokens, complete.optimization.update_freq
+    batches = sum(frequencies) / len(frequencies)
     fill = most // sample * sample / most if sample else FILL
     if not sample:
         assumed.append(f"{FILL:.0%} of max_tokens are target tokens")
@@ -152,16 +156,26 @@ def workload(
         tensors=sum(1 for _ in model.parameters()),
         layers=sum(len(stack.layers) for stack in (getattr(model, "encoder", None), model.decoder) if stack),
         flops_per_token=train_flops_per_token(model, target, source),
-        tokens_per_update=most * fill * sum(complete.optimization.update_freq) / len(complete.optimization.update_freq),
+        tokens_per_update=most * fill * batches,
+        batches_per_update=batches,
         updates=complete.optimization.max_update,
         saved_per_token=sum(saved_numbers(model, target, source or target)),
-        vocabulary=sizes[-1],
+        logits=_logits(complete, sizes[-1]),
         precision="bf16" if common.bf16 else "fp16" if common.fp16 else "fp32",
         width=sizes_of.decoder_embed_dim,
         ffn=sizes_of.decoder_ffn_embed_dim,
         validation_tokens=_validation_tokens(cfg, prepared, complete, assumed),
         assumed=tuple(assumed),
     )
+
+
+def _logits(complete: DictConfig, vocabulary: int) -> int:
+    """Logits of a token: all, or those of an adaptive softmax's frequent words and one for each further cluster."""
+    cutoffs = complete.model.get("adaptive_softmax_cutoff")
+    if complete.criterion.get("_name") != "adaptive_loss" or not cutoffs:
+        return vocabulary
+    clusters = str(cutoffs).split(",")
+    return int(clusters[0]) + len(clusters)
 
 
 def build_on_meta(complete: DictConfig, source: int, target: int) -> Any:
@@ -213,7 +227,7 @@ def _expected_symbols(cfg: DictConfig) -> int | None:
     if dataset.get("types") is not None:
         return dataset.types
     if dataset.task == "recall":
-        return dataset.values + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
+        return dataset["values"] + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
     return OmegaConf.select(cfg, "dataset.expect.train.types")
 
 
@@ -292,21 +306,22 @@ def price(
     total, half = work.parameters["total"], work.precision != "fp32"
     reached = device.peak[work.precision] * (utilisation or device.utilisation[work.precision])
     arithmetic = work.flops_per_token * work.tokens_per_update / devices / reached
-    launches = (LAUNCHES_A_LAYER * work.layers + LAUNCHES_A_TENSOR * work.tensors) * device.launch_seconds
+    batches = max(1.0, work.batches_per_update / devices)  # one after another on each device
+    launches = (LAUNCHES_A_LAYER * work.layers * batches + LAUNCHES_A_TENSOR * work.tensors) * device.launch_seconds
     gradients = total * (2 if half else 4)
     seconds = max(arithmetic, launches) + 28 * total / device.bandwidth
     seconds += 2 * (devices - 1) / devices * gradients / device.link
     validation = work.flops_per_token / 3 * work.validation_tokens / devices / reached
     hours = (seconds * work.updates + validation) / 3600
     rate = dollars if dollars is not None else device.dollars
-    tokens = work.tokens_per_update / devices
+    tokens = work.tokens_per_update / devices / batches
     return Price(
         devices=devices,
         seconds_per_update=seconds,
         tokens_per_second=work.tokens_per_update / seconds,
         hours=hours,
         state_bytes=total * (20 if half else 16),
-        activation_bytes=tokens * (work.saved_per_token * (2 if half else 4) + 12 * work.vocabulary),
+        activation_bytes=tokens * (work.saved_per_token * (2 if half else 4) + 12 * work.logits),
         dollars=None if rate is None else rate * hours * devices,
         starts_operations=launches > arithmetic,
     )

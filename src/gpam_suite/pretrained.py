@@ -5,7 +5,6 @@ other file; ``dict*.txt`` and ``codes.txt`` or ``sentencepiece.model`` are fairs
 Nothing is unpickled, so a folder of a stranger's runs no code. ``scripts/export.py`` writes such folders.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,26 +17,60 @@ from gpam_fairseq.config import attention_and_options
 from gpam_fairseq.install import check_attention
 
 import torch
-from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.data import LanguagePairDataset
 from fairseq.models import build_model
 from fairseq.tasks.translation import TranslationTask
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 from omegaconf import OmegaConf
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from gpam.errors import UsageError
+from gpam_suite import strict_json
 from gpam_suite.data.characters import symbol
+from gpam_suite.data.dictionary import load_dictionary
+from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.segmentation import BPE_FILES, Segmenter, Tokenizer, undo_segmentation
 from gpam_suite.data.text import sha256
 from gpam_suite.evaluation.language_model import token_nll
-from gpam_suite.evaluation.translation import translate
+from gpam_suite.evaluation.translation import translate_sentences
+from gpam_suite.trust import refuse_code
 
 __all__ = ["CONFIG", "FORMAT", "WEIGHTS", "Pretrained", "Score", "load", "unshared"]
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_TEXT = "text"
+_FILE = {"type": "string", "pattern": r"^[\w-][\w.-]*$"}  # of the folder itself
+_POSITIVE = {"type": "integer", "minimum": 1, "maximum": 1 << 31}
+_CONFIG = Draft202012Validator(
+    {
+        "required": ["task", "unit", "languages", "preprocessing", "evaluation", "dictionaries", "fairseq", "files"],
+        "properties": {
+            "task": {"enum": ["lm", "nmt"]},
+            "unit": {"enum": ["word", "character"]},
+            "languages": {"type": "array", "items": {"type": "string", "pattern": "^[A-Za-z]"}, "minItems": 1},
+            "preprocessing": {"type": "object"},
+            "evaluation": {
+                "type": "object",
+                "required": ["max_tokens"],
+                "properties": {
+                    "max_tokens": _POSITIVE,
+                    "beam": _POSITIVE,
+                    "length_penalty": {"type": "number"},
+                    "context_window": {"type": ["integer", "null"], "minimum": 0},
+                },
+            },
+            "dictionaries": {"type": "array", "items": _FILE, "minItems": 1, "maxItems": 2},
+            "fairseq": {
+                "type": "object",
+                "required": ["task", "model"],
+                "properties": {"task": {"type": "object"}, "model": {"type": "object"}},
+            },
+            "files": {"type": "object", "propertyNames": _FILE, "additionalProperties": {"type": "string"}},
+        },
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -93,20 +126,20 @@ class Pretrained:
                     f"sentence {number} (blank ones left out) has {len(line)} sub-words, the model reads at most "
                     f"{longest}; split it"
                 )
-        task = _TextTask(
+        task = TranslationTask(
             OmegaConf.create(self.config["fairseq"]["task"]), self.source_dictionary, self.target_dictionary
         )
-        task.datasets[_TEXT] = LanguagePairDataset(
+        sentences = LanguagePairDataset(
             ids,
             torch.tensor([len(line) for line in ids]).numpy(),
             self.source_dictionary,
             tgt_dict=self.target_dictionary,
             left_pad_source=task.cfg.left_pad_source,
         )
-        return translate(
+        return translate_sentences(
             self.model,
             task,
-            _TEXT,
+            sentences,
             beam=beam or evaluation["beam"],
             length_penalty=evaluation["length_penalty"],
             max_tokens=evaluation["max_tokens"],
@@ -160,13 +193,6 @@ class Pretrained:
         return torch.tensor([*ids, dictionary.eos()])
 
 
-class _TextTask(TranslationTask):
-    """fairseq's translation task on sentences that are given, not read from its data files."""
-
-    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> LanguagePairDataset:
-        return self.dataset(split)
-
-
 def load(folder: str | Path) -> Pretrained:
     """The exported model in ``folder``, on the CPU, for use.
 
@@ -176,14 +202,19 @@ def load(folder: str | Path) -> Pretrained:
     folder = Path(folder)
     config = _read_config(folder)
     files = {name: _verified(folder / name, wanted) for name, wanted in config["files"].items()}
+    dictionaries = [load_dictionary(folder / name) for name in config["dictionaries"]]
     try:
         found = load_tensors(files[WEIGHTS])
-        dictionaries = [Dictionary.load(str(folder / name)) for name in config["dictionaries"]]
         sections = OmegaConf.create(config["fairseq"])
+        refuse_code(sections)
+        if any(sections.model.get(f"{stack}_layers", 0) > len(found) for stack in ("encoder", "decoder")):
+            raise _broken(folder, f"{CONFIG} has more layers than there are parameters")
         task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[-1])
         model = build_model(sections.model, task)
-    except (SafetensorError, KeyError, TypeError) as error:
-        raise _broken(folder, str(error)) from None
+    except UsageError:
+        raise
+    except Exception as error:  # fairseq's builders say what is wrong with a model's settings by any exception
+        raise _broken(folder, " ".join(str(error).split())[:200] or type(error).__name__) from None
     wanted = unshared(model.state_dict())
     differing = [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]
     differing += [name for name in found if name not in wanted]
@@ -205,14 +236,28 @@ def unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = strict_json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{folder} holds no exported model (no {CONFIG}); make one with scripts/export.py") from None
     except ValueError:
         raise _broken(folder, f"{CONFIG} is not JSON") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise UsageError(f"{path} is not of format {FORMAT}, which this version reads; export the model again")
-    return config
+    if complaint := _complaint(config):
+        raise _broken(folder, f"{CONFIG} {complaint}")
+    return config | {"preprocessing": check_preprocessing(config["preprocessing"])}
+
+
+def _complaint(config: dict[str, Any]) -> str | None:
+    """What is wrong with the content of an exported model's configuration."""
+    error = best_match(_CONFIG.iter_errors(config))
+    if error is not None:
+        return f"has at {'.'.join(map(str, error.absolute_path)) or 'the top'}: {error.message[:200]}"
+    wanted = {WEIGHTS, *config["dictionaries"]}
+    kind = config["preprocessing"].get("bpe")
+    wanted |= {BPE_FILES[kind]} if kind in BPE_FILES else set()
+    missing = sorted(wanted - set(config["files"]))
+    return f"lists no checksum of {missing[0]}" if missing else None
 
 
 def _verified(path: Path, wanted: str) -> bytes:

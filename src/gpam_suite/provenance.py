@@ -72,7 +72,7 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
         )
     if many and any(aggregate.seeds_and_test_set(row) for row in aggregate.rows):
         lines.append(f"Over seeds and test set: {BOTH_DRAWN}.")
-    wanted = {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))} if many else {}
+    wanted = {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))}
     if wanted:
         counts = ", ".join(f"{label} {number_of_seeds(count)}" for label, count in wanted.items())
         lines.append(f"{ENOUGH_FOR}: {counts}.")

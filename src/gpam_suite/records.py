@@ -28,6 +28,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite import strict_json
 from gpam_suite.record_schema import HEADLINE_METRIC, SCHEMA, SCHEMA_VERSION
 
 __all__ = [
@@ -41,11 +42,13 @@ __all__ = [
     "Record",
     "append_history",
     "config_hash",
+    "cut_history",
     "is_finished",
     "read_history",
     "read_record",
     "read_records",
     "read_scores",
+    "remove_unfinished",
     "run_folder",
     "safe_name",
     "write_atomically",
@@ -135,6 +138,12 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of :func:`write_atomically` in ``folder``, where no other is at work."""
+    for temporary in Path(folder).glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
 def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:
     """Write each path's content atomically, once all of it has been made; returns the paths."""
     return [write_atomically(path, content) for path, content in files.items()]
@@ -198,10 +207,10 @@ def read_record(folder: Path) -> Record:
     path = folder / RECORD
     advice = f"restore it from git, or delete the folder {folder} and run again"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = strict_json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist, the run has not ended: run it again to finish it.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} is cut off or not JSON ({error}): {advice}.") from None
     if isinstance(data, dict) and data.get("schema_version") != SCHEMA_VERSION:
         raise UsageError(
@@ -259,6 +268,14 @@ def append_history(folder: Path, row: Mapping[str, Any]) -> None:
         file.write(_line(row).encode("utf-8"))
 
 
+def cut_history(folder: Path, update: int) -> None:
+    """Drop the rows behind ``update``, which a run that goes on from there writes again."""
+    rows = read_history(folder)
+    kept = [row for row in rows if (row.get("update") or 0) <= update]
+    if len(kept) < len(rows):
+        write_atomically(Path(folder) / HISTORY, "".join(map(_line, kept)))
+
+
 def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
     advice = "restore it from git, or delete its folder and run again"
     lines = path.read_bytes().split(b"\n")
@@ -270,7 +287,7 @@ def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = strict_json.loads(line)
         except ValueError:
             row = None
         if not isinstance(row, dict):

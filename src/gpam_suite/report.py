@@ -8,6 +8,7 @@ from gpam_suite.analysis.inside import inside, render_inside
 from gpam_suite.figures import plots, render_figures
 from gpam_suite.markup import markdown
 from gpam_suite.paper import paper_lines, paper_rows, read_papers
+from gpam_suite.perturbation.page import perturbed, render_perturbed
 from gpam_suite.provenance import commands, provenance
 from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_files
@@ -47,7 +48,7 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     if experiment and not chosen:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
     tables, figures = render_tables(results, chosen), render_figures(results, chosen)
-    looked = render_inside(results, chosen, everything)
+    looked = render_inside(results, chosen, everything) | render_perturbed(results, chosen)
     return write_files({**tables, **figures, **looked, **_render(results, everything)})
 
 
@@ -59,6 +60,7 @@ def _render(results: Path, aggregates: list[Aggregate]) -> dict[Path, str]:
         parts.append("No run has been recorded yet.\n")
     parts += [part for aggregate in aggregates for part in _section(results, aggregate)]
     parts += inside(results, aggregates)
+    parts += perturbed(results, aggregates)
     parts += _papers(results)
     return {Path(results) / "README.md": "\n".join(parts)}
 

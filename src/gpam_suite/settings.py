@@ -17,8 +17,8 @@ _BATCH = "tokens per update"
 def training_settings(record: Record) -> dict[str, Any]:
     """Dotted name to value of everything in the run's configuration that is neither model, seed nor machine.
 
-    How a batch is cut up belongs to the machine (``max_tokens``, ``update_freq``, number of devices), so only their
-    product counts. Empty for a run without ``config.yaml``.
+    How a batch is cut up belongs to the machine (``max_tokens``, ``update_freq``), so only their product counts, which
+    the devices share (:mod:`gpam_suite.sharing`). Empty for a run without ``config.yaml``.
     """
     config = _read(record)
     fairseq = config.get("fairseq") or {}
@@ -28,7 +28,7 @@ def training_settings(record: Record) -> dict[str, Any]:
     update_freq = found.pop("fairseq.optimization.update_freq", None) or [1]
     max_tokens = (fairseq.get("dataset") or {}).get("max_tokens")
     if max_tokens:
-        found[_BATCH] = max_tokens * update_freq[0] * record["world_size"]
+        found[_BATCH] = max_tokens * update_freq[0]
     return found
 
 

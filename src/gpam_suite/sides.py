@@ -7,12 +7,12 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.aggregate import Aggregate, Row, aggregate
 from gpam_suite.records import RECORD, Record, read_record
+from gpam_suite.tracked import tracked_folder
 
 WANTED = (
     "wanted a run's folder (results/local/runs/<experiment>/<model>-<options>/seed<k>-<hash>), or the folder above it "
-    "for all its seeds"
+    "for all its seeds; or wandb:<entity>/<project>/<run id>"
 )
-_TRACKED = "wandb"  # the folder inside a run's that wandb writes its own runs to
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,15 @@ class Side:
 def read_side(name: str, given: str) -> Side:
     """The run or group in the folder ``given``; ``name`` (A or B) is what a complaint calls it.
 
-    An offline wandb run that lies where training wrote it (``<run>/wandb/offline-run-...``) stands for its run.
+    A run in wandb stands for itself (:mod:`gpam_suite.tracked`): the folder of an offline one, wherever it lies, or
+    ``wandb:<entity>/<project>/<run id>`` of one online.
 
     Raises:
         UsageError: no such folder, no run in it, a broken record, or seeds that do not belong together.
     """
-    folder = Path(given)
+    folder = tracked_folder(given) or Path(given)
     if not given or not folder.is_dir():
         raise UsageError(f"{name}: got {given or 'nothing'}{', which is no folder' if given else ''}; {WANTED}.")
-    if folder.parent.name == _TRACKED:
-        folder = folder.parent.parent
     if (folder / RECORD).is_file():
         return Side(folder, _one_row(name, [read_record(folder)]), ())
     seeds = sorted(path for path in folder.glob("seed*") if path.is_dir())

@@ -11,6 +11,7 @@ from gpam_suite.configuration import identity, overrides_label
 from gpam_suite.records import read_history
 
 log = logging.getLogger(__name__)
+_TAGS = ("dataset", "model", "recipe", "gpu")
 
 
 def logged_in() -> bool:
@@ -18,6 +19,12 @@ def logged_in() -> bool:
     import wandb
 
     return bool(wandb.login(prompt=False))
+
+
+def run_name(cfg: DictConfig) -> str:
+    """``dagpam lambda_neg=0.25 seed 2``: sorted by name, the seeds of one model stand together."""
+    label = overrides_label(cfg)
+    return " ".join([cfg.model.name, *([] if label == "default" else [label]), f"seed {cfg.seed}"])
 
 
 class Tracker:
@@ -40,17 +47,18 @@ class Tracker:
 
             if mode == "auto":
                 mode = "online" if logged_in() else "offline"
-            label = overrides_label(self.cfg)
-            name = self.cfg.model.name + ("" if label == "default" else f" {label}")
             self.run = wandb.init(
                 mode=mode,
                 project=self.cfg.tracking.project,
                 dir=self.folder,
                 group=self.cfg.experiment_name,
-                name=f"{name} seed {self.cfg.seed}",
-                tags=[self.cfg.dataset.name, self.cfg.model.name, self.cfg.recipe.name, *self.cfg.tracking.tags],
+                job_type="train",
+                name=run_name(self.cfg),
+                tags=list(dict.fromkeys([*(self.cfg[node].name for node in _TAGS), *self.cfg.tracking.tags])),
                 config=identity(self.cfg),
             )
+            self.run.define_metric("update")
+            self.run.define_metric("*", step_metric="update")
         except Exception as error:  # whatever is wrong with wandb must not stop a training run
             log.warning(
                 "wandb is off for this run: %s", str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -68,14 +76,20 @@ class Tracker:
         self.logged = len(rows)
 
     def finish(self, record: dict[str, Any]) -> None:
-        """The record's numbers as the run's summary."""
+        """The record's numbers as the summary; scores as a table, curves as figures, the record as an artifact."""
         if self.run is None:
             return
         self.update()
         for group in ("metrics", "parameters", "speed", "memory"):
             for key, value in record[group].items():
                 self.run.summary[f"{group}/{key}"] = value
-        self.run.summary["status"] = record["status"]
+        self.run.summary["status"], self.run.summary["reason"] = record["status"], record["reason"]
+        try:
+            from gpam_suite.tracked import publish  # which draws, and so loads much
+
+            publish(self.run, self.folder)
+        except Exception as error:  # as above: the record is written, and the run is good without these
+            log.warning("wandb got no table, figure or artifact of this run: %s", error)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         if self.run is not None:

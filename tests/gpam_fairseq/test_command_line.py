@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import re
 import subprocess
 import sys
@@ -229,20 +228,10 @@ def test_as_a_program(parallel, tmp_path):
     assert sentence(done.stderr).startswith("gpam_fairseq train: attention 'softmax' has no option 'lambda_neg'")
 
 
-class Hostile:
-    """Unpickled, it makes a folder."""
-
-    def __init__(self, trace):
-        self.trace = trace
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.trace),)
-
-
 @pytest.fixture
 def hostile(tmp_path):
     trace, checkpoint = tmp_path / "was_here", tmp_path / "hostile.pt"
-    torch.save({"model": {}, "extra": Hostile(trace)}, checkpoint)
+    torch.save({"model": {}, "extra": toy.Hostile(trace)}, checkpoint)
     torch.load(checkpoint, weights_only=False)  # the trap works where nobody guards it
     trace.rmdir()
     return checkpoint, trace

@@ -8,6 +8,7 @@ import toy
 from fairseq import checkpoint_utils
 from torch.testing import assert_close
 
+from gpam.attention import functional
 from gpam.errors import UsageError
 
 NMT = ["--arch", "gpam_nmt", *toy.sizes("encoder", "decoder")]
@@ -115,6 +116,27 @@ def test_installing_leaves_the_random_state_alone():
     install_attention(model, "dagpam", {"query_neg_init": "xavier"})
     assert torch.equal(torch.get_rng_state(), before)
     assert len(list(toy.mechanisms(model))) == 6
+
+
+@pytest.mark.parametrize("attention", ["softmax", "dagpam", "differential", "differential_v2", "attnscale"])
+def test_the_backend_is_a_choice_of_the_configuration(attention, monkeypatch):
+    words, tiled, calls = toy.dictionary(), functional._RUN["tiled"], []
+    monkeypatch.setitem(functional._RUN, "tiled", lambda problem: calls.append(1) or tiled(problem))
+
+    def output(backend):
+        model = toy.build(*NMT, "--attention", attention, "--attention-backend", backend, source=words).eval()
+        with torch.no_grad():
+            return run(model, words, (6, 3, 5))
+
+    by_shape = output("auto")
+    assert not calls  # rows this short are not tiled by themselves
+    assert_close(output("tiled"), by_shape, rtol=1e-4, atol=1e-4)
+    assert calls
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(UsageError, match=r"backend must be auto or one of .*, got 'tild'; did you mean 'tiled'\?"):
+        toy.build(*NMT, "--attention-backend", "tild", source=toy.dictionary())
 
 
 def test_a_model_without_attention_to_replace_is_refused():

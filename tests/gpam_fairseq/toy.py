@@ -1,6 +1,7 @@
 """Toy corpora and tiny models for the tests of the plugin, made and run through the plugin's own commands."""
 
 import argparse
+import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -146,3 +147,13 @@ def padded_batch(words: Dictionary, lengths: Iterable[int], seed: int = 0) -> to
         row[-length:] = torch.randint(words.nspecial, len(words), (length,), generator=generator)
         row[-1] = words.eos()
     return rows
+
+
+class Hostile:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Callable, tuple[str]]:
+        return os.mkdir, (str(self.trace),)

@@ -4,9 +4,12 @@ import random
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from gpam_suite.configuration import CONFIGS
+from gpam_suite.configuration import CONFIGS, folder_of, identity
+from gpam_suite.data import prepare
+from gpam_suite.records import write_atomically
+from gpam_suite.training.place import CONFIG
 
 TINY = [
     "tracking.mode=disabled",
@@ -48,6 +51,17 @@ def composed(*overrides: str, root: str = "train") -> DictConfig:
 def places(folder: Path) -> list[str]:
     """Everything that a run writes, under ``folder``."""
     return [f"paths.results={folder}/results", f"paths.data={folder}/data"]
+
+
+def train_here(cfg: DictConfig) -> Path:
+    """Train and evaluate in this process, as a run's worker does; returns the run's folder."""
+    from gpam_suite.training import worker
+
+    folder = folder_of(cfg)
+    prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+    write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
+    worker.main(folder, prepared.folder)
+    return folder
 
 
 def write_text(folder: Path, languages: tuple[str | None, ...] = (None,)) -> Path:

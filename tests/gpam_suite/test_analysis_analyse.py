@@ -96,7 +96,7 @@ def test_what_was_looked_at_is_kept_and_a_lost_checkpoint_is_named(finished, tmp
     before = path.stat().st_mtime_ns
     assert list(analyse_runs(*settings, again=False)) == []
     assert path.stat().st_mtime_ns == before
-    assert "analysed before" in caplog.text
+    assert "done before" in caplog.text
     shutil.rmtree(copy / folder.relative_to(results) / "checkpoints")
     assert list(analyse_runs(*settings, again=True)) == []
     assert "its checkpoint is not here" in caplog.text

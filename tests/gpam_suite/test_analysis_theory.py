@@ -69,5 +69,5 @@ def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):
     assert json.loads(path.read_text()) == {"a": [1.23457e-7, None, [1, True]], "b": {"1": None, "c": "x"}}
     assert store.read(tmp_path / "none.json") is None
     path.write_text("{")
-    with pytest.raises(UsageError, match="make analyse again"):
+    with pytest.raises(UsageError, match="delete it and make it again"):
         store.read(path)

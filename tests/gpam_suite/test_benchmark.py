@@ -1,6 +1,9 @@
 """The benchmark: numbers before times, counts against torch's and against memory of known size, pages from records."""
 
+import gzip
 import math
+import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +11,7 @@ import yaml
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
-from gpam_suite.benchmark import comparison, core, counting, peers, record
+from gpam_suite.benchmark import comparison, core, counting, models, peers, record
 from gpam_suite.benchmark.comparison import Contender, compare, relative_error
 from gpam_suite.benchmark.exact import output_rows
 from gpam_suite.benchmark.goals import GOALS, Goal
@@ -18,6 +21,7 @@ from gpam_suite.benchmark.models import case_of
 from gpam_suite.benchmark.page import pages, rows
 from gpam_suite.benchmark.run import chosen, measure
 from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.shares import time_shares
 from gpam_suite.environment import ROOT
 
 CONFIG = yaml.safe_load((ROOT / "configs" / "benchmark.yaml").read_text(encoding="utf-8"))
@@ -77,6 +81,58 @@ def test_every_contender_of_the_core_is_right(change):
     assert set(found) >= {*names(), *peers.PEERS, "dagpam-tiled", "softmax-tiled", "dagpam-and-map"}
     for name, row in found.items():
         assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+
+
+@pytest.mark.parametrize("shape", [TINY_LM, TINY_NMT], ids=["lm", "nmt"])
+@pytest.mark.parametrize("contender", SOME)
+def test_the_tolerance_of_steps_is_for_rounding_alone(shape, contender):
+    """In float32 a ReLU's input near zero may fall on either side; in float64 all gradients agree."""
+    case = case_of(shape)
+    data, model = models.batch(case, 1), models.build(case, contender, 1).double()
+
+    def gradients():
+        model.zero_grad()
+        models.loss_of(case, model, data).backward()
+        return models.gradients(model)
+
+    fast = gradients()
+    with models.by_weights(model):
+        assert relative_error([fast], [gradients()]) < 1e-12
+
+
+def test_shares_of_time():
+    """Of nothing but one large product nearly all is products; what sleeps is the rest; the shares add up to one."""
+    left = torch.randn(400, 400)
+    of_product = time_shares(lambda: left @ left)
+    assert of_product["products"] > 0.5
+    asleep = time_shares(lambda: time.sleep(0.02))
+    assert asleep["rest"] > 0.9
+    of_sorts = time_shares(lambda: torch.softmax(left, -1).clone().sum())
+    assert min(of_sorts[kind] for kind in ("softmax", "copies", "passes")) > 0
+    assert sum(of_sorts.values()) == pytest.approx(1, abs=0.3)
+
+
+def test_a_step_on_real_lengths(tmp_path):
+    """Batches as fairseq makes them, at the quartiles of the epoch; without lengths the case says what is missing."""
+    source, target = [3 + number % 7 for number in range(200)], [2 + number % 5 for number in range(200)]
+    for language, lengths in {"de": source, "en": target}.items():
+        text = "\n".join(map(str, lengths)).encode()
+        (tmp_path / f"train.lengths.{language}.gz").write_bytes(gzip.compress(text))
+    case = {"kind": "step", **TINY_NMT, "sentences": 1, "length": 48, "lengths": "train.lengths"}
+    batches = models.batches(
+        case_of({key: value for key, value in case.items() if key != "kind"}),
+        replace(SETTINGS, paths={"mirror": str(tmp_path)}),
+    )
+    assert len(batches) == 3
+    for one in batches:
+        pairs = [(int(s.ne(1).sum()), int(t.ne(1).sum())) for s, t in zip(one["source"], one["target"], strict=True)]
+        assert set(pairs) <= set(zip(source, target, strict=True))
+        assert len(pairs) * max(max(pair) for pair in pairs) <= 48
+    widths = [one["source"].shape[1] for one in batches]
+    assert widths == sorted(widths) and widths[0] < widths[2]
+    row = measure(case, replace(SETTINGS, paths={"mirror": str(tmp_path)}), ["stock", "dagpam"])[1]
+    assert row["seconds"] and row["tokens"] == sum(int(one["target"].ne(1).sum()) for one in batches)
+    assert all("GPAM_MIRROR" in row["note"] for row in measure(case, SETTINGS, ["stock", "dagpam"]))
 
 
 @pytest.mark.parametrize(
@@ -213,8 +269,9 @@ def test_every_case_of_the_configuration_is_sound():
             known = {"stock", *names(), *peers.PEERS}
         else:
             continue
-        assert set(groups.get(case.get("contenders"), [])) <= known, name
-        assert KINDS[case["kind"]].baseline in groups.get(case.get("contenders"), [KINDS[case["kind"]].baseline])
+        asked, baseline = case.get("contenders"), KINDS[case["kind"]].baseline
+        contenders = asked if isinstance(asked, list) else groups.get(asked, [baseline])
+        assert baseline in contenders and set(contenders) <= known, name
     assert set(CONFIG["presets"]["default"]) <= set(CONFIG["defined"])
 
 

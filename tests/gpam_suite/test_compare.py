@@ -243,13 +243,6 @@ def test_folders_that_hold_no_run(groups, tmp_path, monkeypatch, folder, sentenc
         compare(folder, str(groups[1]))
 
 
-def test_an_offline_run_of_wandb_stands_for_its_run(groups):
-    run = next(groups[0].glob("seed1-*"))
-    tracked = run / "wandb" / "offline-run-20260102_030405-abc"
-    tracked.mkdir(parents=True)
-    assert _text(compare(str(tracked), str(groups[1]))) == _text(compare(str(run), str(groups[1])))
-
-
 def test_lost_and_unended_seeds_are_told(tmp_path, groups):
     store(tmp_path, failed(make_record(model="dagpam", seed=4)))
     (groups[1] / "seed5-00000000").mkdir()

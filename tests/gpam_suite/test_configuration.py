@@ -96,6 +96,7 @@ def test_folder_names_the_options_that_differ():
     ("overrides", "sentence"),
     [
         (["seed=-1"], "seed: got '-1', wanted a whole number"),
+        (["checks.attention_every=-1"], "checks.attention_every: got '-1', wanted a whole number of updates"),
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
         (["model=dagpam", "model.lambda_neg=abc"], "got 'abc', wanted a finite number"),
         (["model=dagpam", "model.lambda_pos=.inf"], "wanted a finite number"),

@@ -1,7 +1,7 @@
 """Every mistake of a user's is one clear sentence, and leaves no half-made preparation."""
 
 import pytest
-from data_helpers import PLAIN, monolingual, node, parallel, preparations
+from data_helpers import PLAIN, monolingual, node, parallel, preparations, write
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
@@ -125,3 +125,19 @@ def test_generated_pairs(tmp_path, change, match):
 
 def test_generated_prose(tmp_path):
     refused(tmp_path, node("python_docs", words="splitt"), r"dataset\.words: got 'splitt', wanted split or raw")
+
+
+def test_the_penn_treebank_is_the_users_own_copy(tmp_path):
+    """Its text may not be passed on: what to put where is said, and another text is refused."""
+    wanted = (
+        r"^ptb/ptb\.train\.txt could not be had \(it has no public address\): "
+        r"set paths\.mirror to a folder that holds ptb/ptb\.train\.txt$"
+    )
+    refused(tmp_path, node("ptb"), wanted, mirror=None)
+    write(tmp_path / "mirror" / "ptb", **{f"ptb_{split}_txt": ["no treebank"] for split in ("train", "valid", "test")})
+    refused(
+        tmp_path,
+        node("ptb"),
+        r"^checksum mismatch: .*ptb\.train\.txt .* has md5:\w+, wanted",
+        mirror=tmp_path / "mirror",
+    )

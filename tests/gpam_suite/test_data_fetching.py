@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import logging
 import os
 import subprocess
 import sys
@@ -36,11 +37,13 @@ def got(tmp_path, node, **paths):
     return origin
 
 
-def test_cut_connections_are_taken_up_where_they_ended(tmp_path):
+def test_cut_connections_are_taken_up_where_they_ended(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
     with serving(a_bin=CONTENT) as server:
         server.cut["/a.bin"] = [100_000, 50_000]
         assert got(tmp_path, archive(f"{server.address}/a.bin")) == f"{server.address}/a.bin"
         assert server.asked == [("/a.bin", None), ("/a.bin", "bytes=100000-"), ("/a.bin", "bytes=150000-")]
+        assert f"{server.address}/a.bin: the connection was cut after 100,000 bytes; going on from there" in caplog.text
 
 
 def test_a_connection_that_brings_nothing_is_given_up_and_its_part_kept(tmp_path):
@@ -58,13 +61,13 @@ def test_a_killed_download_is_taken_up_by_the_next_process(tmp_path):
         "import os, sys; from gpam_suite.data import fetching, download\n"
         "fetching._BLOCK = 10_000\n"
         "class Bar:\n"
-        "    def __init__(self, **_): self.n = 0\n"
+        "    def __init__(self, *_, **__): self.n = 0\n"
         "    def __enter__(self): return self\n"
         "    def __exit__(self, *_): pass\n"
         "    def update(self, n):\n"
         "        self.n += n\n"
         "        if self.n > 200_000: os.kill(os.getpid(), 9)\n"
-        "fetching.tqdm = Bar\n"
+        "fetching.progress = Bar\n"
         "download.obtain_file({'mirror': 'x', 'urls': [sys.argv[1]], 'checksums': [sys.argv[2]]}, 'set',"
         " {'data': sys.argv[3]}, archive=True)"
     )
@@ -110,10 +113,13 @@ def test_a_part_that_is_the_whole_file_needs_nothing_more(tmp_path):
         assert server.asked == [("/a.bin", f"bytes={len(CONTENT)}-")]
 
 
-def test_a_dead_first_mirror_does_not_matter(tmp_path):
+def test_a_dead_first_mirror_does_not_matter(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
     with serving(a_bin=CONTENT) as server:
         urls = ["http://127.0.0.1:9/a.bin", f"{server.address}/gone.bin", f"{server.address}/a.bin"]
         assert got(tmp_path, archive(*urls)) == urls[2]
+    assert "http://127.0.0.1:9/a.bin: ConnectionError; trying what comes next" in caplog.text
+    assert "/gone.bin: HTTPError; trying what comes next" in caplog.text
 
 
 def test_a_wrong_checksum_is_told_and_the_next_mirror_asked(tmp_path):

@@ -1,11 +1,15 @@
-"""Published preparations, made again from their sources with this pipeline; every line that differs is explained."""
+"""Published preparations, made again from their sources with this pipeline; every line that differs is explained.
+
+The counts that stand first are those of the table in ``docs/data.md``, which a test makes of them.
+"""
 
 import gzip
 import html
+import re
 from collections import Counter
 
 import pytest
-from data_helpers import PLAIN, mirror, node
+from data_helpers import PLAIN, ROOT, mirror, node
 
 from gpam_suite.data import prepare
 from gpam_suite.data.binarise import BIN, IDX, binarise, build_dictionary, load_ids
@@ -17,6 +21,28 @@ from gpam_suite.data.workers import Workers
 
 TED_SETS = ("dev2010", "tedx.dev2012", "tst2010", "tst2011", "tst2012")
 MOSES = {"tokenizer": "moses", "lowercase": True}
+
+IWSLT_LINES = {"valid": 7283, "test": 6750}
+# split and language to the tokens that are unknown to the published dictionary
+IWSLT_UNKNOWN = {("valid", "de"): 35, ("valid", "en"): 8, ("test", "de"): 103, ("test", "en"): 14}
+# language to the lines with a character that is an entity in the XML, and those that end in an abbreviation, a letter
+# or a number: what differs without entities, and without ``last_stop``
+TALKS = {"de": (3, 16), "en": (5, 15)}
+MULTI30K_LINES = {"train": 29_000, "valid": 1014, "test": 1000}
+# split and language to the lines that differ with lower case after the tokens, with ``last_stop``, with the quotation
+# marks of sacremoses alone; English train is compared with none of these, as German has more to see
+MULTI30K = {
+    ("train", "de"): (67, 12, 7),
+    ("train", "en"): None,
+    ("valid", "de"): (0, 0, 1),
+    ("valid", "en"): (0, 0, 0),
+    ("test", "de"): (1, 1, 0),
+    ("test", "en"): (0, 0, 0),
+}
+MULTI30K_WORDS = {"de": (360_706, 12_828, 12_103), "en": (377_534, 13_308, 12_968)}  # without ends of sentences
+# split to lines, tokens, <unk> of WikiText-103, and how many more are <unk> in WikiText-2
+WIKITEXT103 = {"valid": (3760, 217_646, 1657, 10_061), "test": (4358, 245_569, 2492, 12_726)}
+WIKITEXT2_TRAIN = (36_718, 2_088_628, 33_278, 54_625)  # lines, tokens, types, <unk>
 
 
 @pytest.fixture
@@ -66,8 +92,8 @@ def test_iwslt14_sub_words_ids_and_unknowns(tmp_path, stages, split, language):
     )
     assert (data.folder / BIN).read_bytes() == (tmp_path / "stock.bin").read_bytes()
     assert (data.folder / IDX).read_bytes() == (tmp_path / "stock.idx").read_bytes()
-    unknown = {("valid", "de"): 35, ("valid", "en"): 8, ("test", "de"): 103, ("test", "en"): 14}
-    assert data.facts["unk"] == unknown[split, language]
+    assert data.facts["unk"] == IWSLT_UNKNOWN[split, language]
+    assert len(read_lines(pieces.path)) == IWSLT_LINES[split]
 
 
 @pytest.mark.parametrize("language", ["de", "en"])
@@ -96,11 +122,7 @@ def test_iwslt14_lengths_agree_with_the_facts_that_are_checked():
     assert (160_239 + 7_283) // 23 == 7_283
 
 
-@pytest.mark.parametrize(
-    ("language", "entities", "stops"),
-    # lines with a character that is an entity in the XML; lines that end in an abbreviation, a letter or a number
-    [("de", 3, 16), ("en", 5, 15)],
-)
+@pytest.mark.parametrize(("language", "entities", "stops"), [(language, *counts) for language, counts in TALKS.items()])
 def test_iwslt14_test_set_from_the_talks(language, entities, stops):
     """From the text of the talks to the published tokens: 6,750 lines, every difference counted and explained.
 
@@ -114,33 +136,26 @@ def test_iwslt14_test_set_from_the_talks(language, entities, stops):
     marked = [html.escape(line, quote=False) for line in straight]
 
     def differing(text, **options):
+        """Number of the line to our tokens and the published ones."""
         tokenizer = Tokenizer(MOSES | options, language)
         pairs = zip(map(tokenizer.tokenize, text), published, strict=True)
-        return {number for number, (ours, theirs) in enumerate(pairs) if ours != theirs}
+        return {number: pair for number, pair in enumerate(pairs) if pair[0] != pair[1]}
 
-    assert len(raw) == 6750
-    assert differing(marked, last_stop=True) == set()
-    by_entities = {number for number, line in enumerate(straight) if marked[number] != line}
-    assert differing(straight, last_stop=True) == by_entities and len(by_entities) == entities
+    assert len(raw) == IWSLT_LINES["test"]
+    assert differing(marked, last_stop=True) == {}
+    by_entities = differing(straight, last_stop=True)
+    assert len(by_entities) == entities
+    assert set(by_entities) == {number for number, line in enumerate(straight) if marked[number] != line}
+    for ours, theirs in by_entities.values():
+        assert ours == re.sub("&amp; (amp|lt|gt) ;", r"&\1;", theirs)
     by_stops = differing(marked)
     assert len(by_stops) == stops
-    for number in by_stops:
-        assert marked[number].endswith(".") and published[number].endswith(" .")
+    for ours, theirs in by_stops.values():
+        assert ours.endswith(".") and ours[:-1] + " ." == theirs
 
 
-@pytest.mark.parametrize(
-    ("split", "language", "case", "stops", "quotes"),
-    # differing lines: lower case after the tokens; last_stop on; the quotation marks of sacremoses alone
-    [
-        ("valid", "de", 0, 0, 1),
-        ("valid", "en", 0, 0, 0),
-        ("test", "de", 1, 1, 0),
-        ("test", "en", 0, 0, 0),
-        ("train", "de", 67, 12, 7),
-        ("train", "en", None, None, None),
-    ],
-)
-def test_multi30k_from_its_raw_text(split, language, case, stops, quotes):
+@pytest.mark.parametrize(("split", "language"), MULTI30K)
+def test_multi30k_from_its_raw_text(split, language):
     """From ``raw/`` to ``tok/``: no line differs with lower case first, normalised as Perl does, and the rule for full
     stops that Moses had then. What each of these is for is counted one by one."""
     from sacremoses import MosesPunctNormalizer
@@ -153,12 +168,14 @@ def test_multi30k_from_its_raw_text(split, language, case, stops, quotes):
         return sum(a != b for a, b in zip(map(tokenizer.tokenize, text), published, strict=True))
 
     lower = [line.lower() for line in raw]
+    assert len(raw) == MULTI30K_LINES[split]
     assert differing(lower, normalise=True) == 0
-    if (split, language) == ("train", "en"):  # the others are for German, where there is more to see
-        return
-    assert differing(raw, normalise=True) == case
-    assert differing(lower, normalise=True, last_stop=True) == stops
-    assert differing(map(MosesPunctNormalizer(language).normalize, lower)) == quotes
+    if MULTI30K[split, language]:
+        assert MULTI30K[split, language] == (
+            differing(raw, normalise=True),
+            differing(lower, normalise=True, last_stop=True),
+            differing(map(MosesPunctNormalizer(language).normalize, lower)),
+        )
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
@@ -166,11 +183,11 @@ def test_wikitext103_counts(tmp_path, stages, split):
     """The counts of the paper's table and of ``<unk>``, and WikiText-2 as the same text with more of them."""
     text = piece(tmp_path, "wikitext-103", f"{split}.txt.gz")
     facts = count(stages, text, split, each_word=False).facts
-    wanted = {"valid": (3760, 217_646, 1657), "test": (4358, 245_569, 2492)}[split]
-    assert (facts["lines"], facts["words"], facts["unk"]) == wanted
+    *wanted, wanted_more = WIKITEXT103[split]
+    assert [facts["lines"], facts["words"], facts["unk"]] == wanted
     assert node("wikitext103")["expect"][split] == dict(zip(("lines", "tokens", "unk"), wanted, strict=True))
     small = count(stages, piece(tmp_path, "wikitext-2", f"{split}.txt.gz"), split, each_word=False).facts
-    assert (small["lines"], small["words"]) == wanted[:2]
+    assert [small["lines"], small["words"]] == wanted[:2]
     more = 0
     for ours, theirs in zip(
         lines("wikitext-103", f"{split}.txt.gz"), lines("wikitext-2", f"{split}.txt.gz"), strict=True
@@ -178,7 +195,7 @@ def test_wikitext103_counts(tmp_path, stages, split):
         for word, other in zip(ours.split(), theirs.split(), strict=True):
             assert other in (word, "<unk>")
             more += word != other
-    assert more == {"valid": 10_061, "test": 12_726}[split]
+    assert more == wanted_more
 
 
 def test_wikitext103_is_prepared_from_what_is_at_hand(tmp_path):
@@ -200,16 +217,55 @@ def test_wikitext2_counts(tmp_path, stages):
     for split in ("train", "valid", "test"):
         facts = count(stages, piece(tmp_path, "wikitext-2", f"{split}.txt.gz"), split, each_word=True).facts
         found[split] = [facts[fact] for fact in ("lines", "words", "types", "unk")]
-    assert found["train"] == [36_718, 2_088_628, 33_278, 54_625]
-    assert [found[split][:2] for split in ("valid", "test")] == [[3760, 217_646], [4358, 245_569]]
-    assert found["valid"][3] == 10_061 + 1_657 and found["test"][3] == 12_726 + 2_492
+    assert tuple(found["train"]) == WIKITEXT2_TRAIN
+    for split, (number, tokens, unknown, more) in WIKITEXT103.items():
+        assert (found[split][:2], found[split][3]) == ([number, tokens], unknown + more)
 
 
 @pytest.mark.parametrize("language", ["de", "en"])
 def test_multi30k_token_counts(tmp_path, stages, language):
     """The statistics in the repository of the data set (words, without ends of sentences)."""
-    wanted = {"de": (360_706, 12_828, 12_103), "en": (377_534, 13_308, 12_968)}[language]
-    for split, number in zip(("train", "valid", "test"), wanted, strict=True):
+    for split, number in zip(MULTI30K_LINES, MULTI30K_WORDS[language], strict=True):
         text = piece(tmp_path, "multi30k.de-en", "tok", f"{split}.{language}.gz")
         facts = count(stages, text, split, each_word=False).facts
         assert facts["words"] - facts["lines"] == number
+
+
+def table() -> str:
+    """The counts above as they stand in ``docs/data.md``."""
+    rows = []
+    for (split, language), unknown in IWSLT_UNKNOWN.items():
+        rows.append((f"IWSLT'14 {split}, {language}: tokens to sub-words and ids", IWSLT_LINES[split], 0))
+        rows[-1] += (f"{unknown} unknown sub-words",)
+    for language, (entities, stops) in TALKS.items():
+        from_talks = f"IWSLT'14 test, {language}: talks to tokens"
+        rows.append((from_talks, IWSLT_LINES["test"], 0, "with XML entities, as the archive has them"))
+        rows.append(
+            (
+                from_talks,
+                IWSLT_LINES["test"],
+                entities,
+                "with characters for the entities: `r &amp; d` for `r &amp; amp ; d`",
+            )
+        )
+        rows.append((from_talks, IWSLT_LINES["test"], stops, "without `last_stop`: `usw.` for `usw .` at the end"))
+    for (split, language), counts in MULTI30K.items():
+        case, stops, quotes = counts or ("-", "-", "-")
+        why = f"lower case last: {case}; with `last_stop`: {stops}; sacremoses' own normaliser: {quotes}"
+        rows.append((f"Multi30k {split}, {language}: raw to tokens", MULTI30K_LINES[split], 0, why if counts else ""))
+    for language, counts in MULTI30K_WORDS.items():
+        for (split, number), words in zip(MULTI30K_LINES.items(), counts, strict=True):
+            rows.append((f"Multi30k {split}, {language}: tokens", number, 0, f"{words:,} tokens"))
+    for split, (number, tokens, unknown, more) in WIKITEXT103.items():
+        rows.append((f"WikiText-103 {split}", number, 0, f"{tokens:,} tokens, {unknown:,} `<unk>`"))
+        rows.append((f"WikiText-2 {split}", number, 0, f"{tokens:,} tokens, {unknown + more:,} `<unk>`"))
+    number, tokens, types, unknown = WIKITEXT2_TRAIN
+    rows.append(("WikiText-2 train", number, 0, f"{tokens:,} tokens, {types:,} types, {unknown:,} `<unk>`"))
+    lines = [f"| {what} | {number:,} | {differ} | {why} |" for what, number, differ, why in rows]
+    return "\n".join(["| what | lines | differ | counts and reasons |", "| :--- | ---: | ---: | :--- |", *lines])
+
+
+def test_the_page_shows_these_counts():
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    shown = page.partition("<!-- proofs -->\n\n")[2].partition("\n<!-- end of proofs -->")[0]
+    assert shown.strip() == table(), f"docs/data.md is stale, wanted between its marks:\n{table()}"

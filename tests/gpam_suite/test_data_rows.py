@@ -1,11 +1,10 @@
 """Which pairs stay, which are held out; the IWSLT'14 and WMT recipes end to end on archives made here."""
 
 import html
-import io
 import re
-import tarfile
 
 import pytest
+from archives import WORDS, iwslt_files, packed, segments, sentence
 from data_helpers import node
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +17,6 @@ from gpam.errors import UsageError
 from gpam_suite.data import prepare
 from gpam_suite.data.rows import Clean
 from gpam_suite.data.text import read_lines
-
-WORDS = {
-    "de": ["ein", "Hund", "läuft", "schnell", "usw.", "im", "Haus", "„so“", "R&D"],
-    "en": ["a", "Dog", "runs", "fast", "etc.", "in", "the", "house,", "U.S.", "R&D"],
-}
 
 
 @given(st.integers(0, 260), st.integers(0, 260))
@@ -37,49 +31,9 @@ def test_the_ratio_itself_stays():
     assert not Clean(1, 175, 1.5).keeps(31, 20)
 
 
-def sentence(language, number):
-    words = WORDS[language]
-    length = 1 + number * 7 % 11 + (number % 3 if language == "de" else 0)
-    return " ".join(words[(number * 3 + k * k) % len(words)] for k in range(length)) + " ."
-
-
-def talks(language, pairs):
-    """WIT3's training text: facts about a talk, its title and description, its sentences."""
-    lines = []
-    for number in range(pairs):
-        if number % 50 == 0:
-            lines += ["<url>http://x.example</url>", "<keywords>talks, x</keywords>", "<talkid>7</talkid>"]
-            lines += [f"<title>{sentence(language, number)}</title>"]
-            lines += [f"<description>{sentence(language, number + 1)}</description>"]
-        lines.append("" if number % 97 == 96 and language == "de" else f"{sentence(language, number)} ")
-    return lines
-
-
-def segments(language, pairs, tag="srcset"):
-    lines = [f'<{tag} setid="x">', '<doc docid="1">', "<url>x</url>"]
-    for number in range(1, pairs + 1):
-        lines.append(f'<seg id="{number}"> {html.escape(sentence(language, number), quote=False)} it’s </seg>')
-    return [*lines, "</doc>", f"</{tag}>"]
-
-
-def packed(files):
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, lines in files.items():
-            data = "".join(f"{line}\n" for line in lines).encode()
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    return content.getvalue()
-
-
 @pytest.fixture(scope="module")
 def iwslt_archive():
-    files = {}
-    for language in ("de", "en"):
-        files[f"de-en/train.tags.de-en.{language}"] = talks(language, 1000)
-        for number, name in enumerate(["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]):
-            files[f"de-en/IWSLT14.{name}.de-en.{language}.xml"] = segments(language, 10 + number)
+    files = iwslt_files(1000)
     return files, packed(files)
 
 

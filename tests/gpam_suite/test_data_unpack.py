@@ -1,14 +1,18 @@
 """Archives: only the named plain file is read, and nothing is ever written where an archive says."""
 
+import gzip
+import hashlib
 import io
 import tarfile
 import zipfile
 
 import pytest
 from data_helpers import PLAIN
+from local_server import serving
 
 from gpam.errors import UsageError
-from gpam_suite.data import prepare
+from gpam_suite.data import fetching, prepare
+from gpam_suite.data.text import read_lines
 from gpam_suite.data.unpack import open_member
 
 TEXT = b"one\ntwo\n"
@@ -79,8 +83,11 @@ def test_a_broken_archive(tmp_path):
             content(tmp_path / "b.tgz", "a")
 
 
-def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path):
-    """Members with ``../`` beside the wanted ones do nothing; a node that names one is refused."""
+def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path, monkeypatch):
+    """The whole path: a dead first mirror, a cut connection, an archive whose members with ``../`` do nothing; a node
+    that names one of those is refused, and so is another archive."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(fetching, "_BLOCK", 50)
     packed = tar(
         tmp_path / "set.tgz",
         ("../../evil", tarfile.REGTYPE, b"evil"),
@@ -92,11 +99,51 @@ def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path):
         for split in ("train", "valid", "test")
     }
     node = {"name": "packed", "task": "lm", "kind": "files", "files": files}
-    node["archives"] = {"set": {"mirror": packed.name, "urls": []}}
-    paths = {"data": tmp_path / "deep" / "data", "mirror": tmp_path}
-    prepared = prepare(node, PLAIN, paths)
+    content = packed.read_bytes()
+    with serving(set_tgz=content) as server:
+        server.cut["/set.tgz"] = [100]
+        checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        urls = ["http://127.0.0.1:9/set.tgz", f"{server.address}/set.tgz"]
+        node["archives"] = {"set": {"mirror": "set.tgz", "urls": urls, "checksums": [checksum], "bytes": len(content)}}
+        paths = {"data": tmp_path / "deep" / "data"}
+        prepared = prepare(node, PLAIN, paths)
+        assert [wanted for _, wanted in server.asked] == [None, "bytes=100-"]
+        server.files["/set.tgz"] = content[:-1] + b"x"
+        with pytest.raises(
+            UsageError, match=r"set\.tgz could not be had \(.*checksum mismatch: set\.tgz from .* is not sha256"
+        ):
+            prepare(node, PLAIN, {"data": tmp_path / "other"})
     assert prepared.source_text("train").read_bytes() == TEXT
     assert not list(tmp_path.parent.rglob("evil"))
     files["test"]["member"] = "../../evil"
     with pytest.raises(UsageError, match="leads out of the archive"):
         prepare(node, PLAIN, paths)
+
+
+def test_an_archive_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpam_suite.data.unpack.MOST", 1 << 20)
+    bomb = zipped(tmp_path / "bomb.zip", a=b"x")
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", bytes(8 << 20))
+    with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
+        content(bomb, "a")
+    tarred = tmp_path / "bomb.tgz"
+    with tarfile.open(tarred, "w:gz") as archive:
+        for name in ("before", "a"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 8 << 20
+            archive.addfile(entry, io.BytesIO(bytes(8 << 20)))
+    with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
+        content(tarred, "a")
+    with gzip.open(tmp_path / "bomb.txt.gz", "wb") as file:
+        file.write(bytes(8 << 20))
+    with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
+        read_lines(tmp_path / "bomb.txt.gz")
+
+
+def test_text_packs_less_than_the_limit(tmp_path):
+    """A sentence a thousand times packs better than any corpus, and is small enough to be let through all the same."""
+    whole = b"the same sentence again\n" * 100_000
+    with gzip.open(tmp_path / "text.txt.gz", "wb") as file:
+        file.write(whole)
+    assert len(read_lines(tmp_path / "text.txt.gz")) == 100_000

@@ -1,11 +1,14 @@
 """What `make reproduce-lm`, `make reproduce-nmt` and `make sweep-lambda` do, on a few updates of tiny models."""
 
+import io
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from archives import iwslt_files, packed
 
 from gpam_suite.records import read_records
 
@@ -134,3 +137,66 @@ def test_flops_by_hand():
 
     parameters = 6 * (4 * 512**2 + 2 * 512 * 1024) + 6 * (8 * 512**2 + 2 * 512 * 1024) + 10_000 * 512
     assert script.flops(script.recipe_values("iwslt14_en_de")) == 6 * parameters * 4096 * 50_000
+
+
+def paper(results, data, mirror, *words):
+    """`make reproduce-... SCALE=paper` without a network."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    variables |= {"GPAM_OFFLINE": "1", "GPAM_MIRROR": str(mirror)}
+    script = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), "--scale", "paper", "--results", str(results)]
+    command = [*script, "--models", "softmax", "--seeds", "1", *words, f"paths.data={data}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+
+
+@pytest.mark.parametrize(
+    ("task", "archive"), [("lm", "wikitext-103/wikitext-103-v1.zip"), ("nmt", "iwslt14.de-en/de-en.tgz")]
+)
+def test_the_papers_scale_without_a_network_says_what_is_missing(one_gpu, tmp_path, task, archive):
+    """It gets as far as the download: no mistake of the configuration comes before."""
+    (tmp_path / "mirror").mkdir()
+    ended = paper(tmp_path / "results", tmp_path / "data", tmp_path / "mirror", task)
+    assert ended.returncode == 2
+    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("prepare.py: ")]
+    assert f"{archive} could not be had (" in said and "not asked, paths.offline is set" in said
+    assert said.endswith(f"set paths.mirror to a folder that holds {archive}")
+    assert "Traceback" not in ended.stderr
+
+
+def stand_in(task, mirror):
+    """A tiny archive of the form and in the place of the real one, and what has to be told of it."""
+    if task == "nmt":
+        path, name = mirror / "iwslt14.de-en" / "de-en.tgz", "iwslt14"
+        content = packed(iwslt_files(300))
+    else:
+        path, name = mirror / "wikitext-103" / "wikitext-103-v1.zip", "wikitext"
+        article = " \n = Dogs = \n \n a dog runs and a cat sleeps <unk> .\n \n = = Cats = = \n \n the cat runs .\n"
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for split, times in (("train", 60), ("valid", 6), ("test", 6)):
+                archive.writestr(f"wikitext-103/wiki.{split}.tokens", article * times)
+        content = file.getvalue()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return [f"dataset.archives.{name}.checksums=[]", f"dataset.archives.{name}.bytes=null", "dataset.expect=null"]
+
+
+@pytest.mark.parametrize("task", ["lm", "nmt"])
+def test_the_papers_scale_goes_from_an_archive_to_a_table(one_gpu, tmp_path, task):
+    """The whole way of the published recipe on an archive that stands in for the real one: read, prepared, trained for
+    two updates by a model of the recipe's kind made small, evaluated, written into the table."""
+    words = stand_in(task, tmp_path / "mirror")
+    if task == "nmt":
+        words += ["preprocessing.bpe_size=60"]
+        words += [f"dataset.corpora.train.0.lines={300 + 2 * 6}"]
+        words += [f"dataset.corpora.test.{number}.lines={10 + number}" for number in range(5)]
+        words += [word for word in NMT if "encoder" in word]
+    else:
+        words += [f"fairseq.model.{key}='4,8'" for key in ("adaptive_input_cutoff", "adaptive_softmax_cutoff")]
+        words += ["fairseq.task.tokens_per_sample=64", "fairseq.dataset.max_tokens=64", "evaluation.context_window=16"]
+        words += ["fairseq.dataset.max_tokens_valid=64", "evaluation.max_tokens=64"]
+    words += [word for word in SHORT if "bpe_size" not in word and "max_tokens" not in word]
+    ended = paper(tmp_path / "results", tmp_path / "data", tmp_path / "mirror", task, *words, "gpu=cpu")
+    assert ended.returncode == 0, ended.stderr
+    (record,) = read_records(tmp_path / "results")
+    assert record["status"] == "finished" and record["experiment"] == f"{task}_paper"
+    assert "| softmax | 1 |" in ended.stdout

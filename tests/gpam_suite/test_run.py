@@ -2,12 +2,8 @@
 
 import json
 import math
-import os
+import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,8 +18,6 @@ from gpam_suite.records import read_history, read_record, read_scores
 from gpam_suite.report import build
 from gpam_suite.training import run
 from gpam_suite.training.lock import locked
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -107,32 +101,6 @@ def test_table_is_made_of_the_record(lm):
     assert f"{read_record(folder)['metrics']['test_perplexity']:.2f}" in table
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_numbers(lm, tmp_path):
-    """Killed after its first checkpoint; started again, it ends with the parameters of the run that was not killed."""
-    cfg, whole = lm
-    text = write_text(tmp_path / "text")
-    again = OmegaConf.merge(cfg, {"dataset": {"folder": str(text)}})
-    again.paths = {"results": f"{tmp_path}/results", "data": f"{tmp_path}/data", "mirror": None}
-    folder = folder_of(again)
-    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(again), encoding="utf-8")
-    code = (
-        "import sys; from omegaconf import OmegaConf; from gpam_suite.training import run; "
-        "run(OmegaConf.load(sys.argv[1]))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "config.yaml")], start_new_session=True)
-    checkpoint = folder / "checkpoints" / "checkpoint_last.pt"
-    deadline = time.monotonic() + 60
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert checkpoint.exists()
-    assert not (folder / "record.json").exists()
-    run(again)
-    resumed, straight = read_record(folder)["metrics"], read_record(whole)["metrics"]
-    assert resumed == straight
-
-
 def test_two_processes_do_not_share_a_folder(lm):
     _, folder = lm
     with locked(folder), pytest.raises(UsageError, match="another process"), locked(folder):
@@ -197,7 +165,7 @@ def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):
         run(diverging)
     record = read_record(folder_of(diverging))
     assert record["status"] == "diverged"
-    assert record["reason"]
+    assert re.match(r"update \d+: (parameter|the (output|gradient) of) \S+ is not finite", record["reason"])
     failing = OmegaConf.merge(cfg, {"fairseq": {"dataset": {"max_tokens": 2}}})
     with pytest.raises(RunFailed):
         run(failing)

@@ -201,7 +201,7 @@ def test_mixed_training_settings_are_refused(tmp_path, change, named):
 def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     one, other = store(tmp_path, make_record(), make_record(model="wide", world_size=4, gpu="multi4"))
     add_config(one)
-    sliced = {"fairseq__optimization__update_freq": [1], "fairseq__dataset__max_tokens": 512}  # times 4 devices
+    sliced = {"fairseq__optimization__update_freq": [4], "fairseq__dataset__max_tokens": 512}  # which 4 devices share
     add_config(other, fairseq__model__decoder_layers=8, **sliced)
     assert len(_table(tmp_path)) == 2
 

@@ -52,7 +52,7 @@ class AffineSoftmax(Mechanism):
             # One mask on P ties its parts together: they cannot be computed apart.
             return super().forward(q, k, v, need_weights=need_weights, **masks)
         identity, softmax, uniform = map(reference.per_head, self.factors)
-        output = softmax * functional.softmax_attention(q, k, v, **masks)
+        output = softmax * functional.softmax_attention(q, k, v, backend=self.backend, **masks)
         output = output + uniform * _mean_of_visible(v, **masks)
         if identity is not None:
             output = output + identity * own_value(v, q.shape[2], key_padding_mask)

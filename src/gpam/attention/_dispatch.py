@@ -7,8 +7,10 @@ GPU_BACKENDS = ("triton",)  # these run on a GPU only
 
 # Probabilities that a call on a CPU keeps for its backward pass, at most; beyond it recomputes them.
 KEPT_BYTES = 150 << 20
-# Up to so many of them, with one branch and with more, whole-call products beat tiles, which cost their copies.
+# Up to so many of them, with one branch and with more, whole-call products beat tiles, which cost their copies; up to
+# as many of rows of at most SHORT keys or queries, where tiles also keep two threads waiting for each other.
 BATCHED_BYTES = (4 << 20, 3 << 19)
+SHORT, SHORT_BATCHED_BYTES = 64, 16 << 20
 
 
 def choose_backend(
@@ -38,7 +40,8 @@ def choose_backend(
     - One branch: "materialised" costs 0.7 to 1.0 up to 64 rows and, causal, up to 1024.  Beyond, PyTorch's kernel
       is as fast or faster and keeps nothing.
     - Small calls, such as a laptop's batch of sentences: "batched" takes half to nine tenths of the time of
-      "materialised", as their time is that of copies and calls.
+      "materialised", as their time is that of copies and calls.  With two threads that holds for short rows of any
+      batch that fits into the cache (136 sentences of 30 tokens: 0.75), with one thread they are on a par there.
     - With dropout and with values of another width than the queries PyTorch has no fused kernel on a CPU, and in
       bfloat16 its backward pass takes 2 to 4 times as long as a materialised one: never "sdpa".
 
@@ -56,11 +59,11 @@ def choose_backend(
         half = dtype in (torch.float16, torch.bfloat16)
         return "grouped" if branches > 1 and shared_keys and half and not padded else "sdpa"
     sdpa_is_fused = dropout == 0 and head_dim == value_dim and dtype in (torch.float32, torch.float64)
-    short = min(target, source) <= 64 or (causal and target <= 1024)
+    short = min(target, source) <= SHORT or (causal and target <= 1024)
     if branches == 1 and sdpa_is_fused and not short:
         return "sdpa"
     seen = target * source // 2 if causal else target * source
     kept_bytes = branches * batch * heads * seen * dtype.itemsize
-    if kept_bytes <= BATCHED_BYTES[branches > 1]:
+    if kept_bytes <= (SHORT_BATCHED_BYTES if min(target, source) <= SHORT else BATCHED_BYTES[branches > 1]):
         return "batched"
     return "materialised" if kept_bytes <= KEPT_BYTES else "tiled"

@@ -61,6 +61,8 @@ class Mechanism(nn.Module):
     facts: ClassVar[Facts]
     #: Whether a later layer reads what an earlier one left in ``stack``, so that no layer may be skipped.
     needs_every_layer: ClassVar[bool] = False
+    #: Whether :meth:`forward` gives :meth:`weights` times the values, and nothing else (dropout aside).
+    mixes_only: ClassVar[bool] = True
 
     def __init__(self, site: Site, options: Any) -> None:
         super().__init__()
@@ -68,6 +70,8 @@ class Mechanism(nn.Module):
         self.options = options
         #: Whoever builds a model gives all mechanisms of one stack and role the same one.
         self.stack = StackMemory()
+        #: How a sum of softmaxes is computed (``gpam.attention.functional``); no mechanism's numbers depend on it.
+        self.backend = "auto"
 
     @classmethod
     def used_at(cls, site: Site, options: Any) -> bool:

@@ -186,6 +186,7 @@ class DaGPAM(Mechanism):
             (self.weight_pos, -self.lambda_neg),
             dropout=self.active_dropout,
             dropout_on=self.options.dropout_on,
+            backend=self.backend,
             **masks,
         )
         return output, self.weights(q, k, **masks) if need_weights else None

@@ -37,6 +37,7 @@ from gpam.errors import UsageError
 
 @register("differential")
 class Differential(Mechanism):
+    mixes_only = False
     facts = Facts(
         formula="(1 - lambda_init) RMSNorm((softmax(S1) - lambda softmax(S2)) V), heads in pairs",
         source="Ye et al. 2024, arXiv 2410.05258",
@@ -105,6 +106,7 @@ class Differential(Mechanism):
                 (1.0, -self.share),
                 dropout=self.active_dropout,
                 dropout_on="combined",
+                backend=self.backend,
                 **masks,
             )
         heads = (1 - self.lambda_init) * self.head_norm(heads)

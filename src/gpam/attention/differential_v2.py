@@ -29,6 +29,7 @@ from gpam.attention.registry import register
 
 @register("differential_v2")
 class DifferentialV2(Mechanism):
+    mixes_only = False
     facts = Facts(
         formula="(softmax(S1) - sigmoid(l) softmax(S2)) V, two queries for each key, l = X W a token and head",
         source="Ye, Dong, Sun and Wei 2026, Differential Transformer V2 (microsoft/unilm)",
@@ -76,6 +77,13 @@ class DifferentialV2(Mechanism):
             weights = weights - share * reference.masked_softmax(reference.scaled_scores(second, k), visible)
             return self.dropped(weights) @ v, weights
         output = functional.sum_of_softmaxes(
-            (q, second), k, v, (1.0, -share), dropout=self.active_dropout, dropout_on="combined", **masks
+            (q, second),
+            k,
+            v,
+            (1.0, -share),
+            dropout=self.active_dropout,
+            dropout_on="combined",
+            backend=self.backend,
+            **masks,
         )
         return output, None

@@ -24,7 +24,15 @@ from gpam.attention._sdpa import sdpa
 from gpam.attention._triton import fused
 from gpam.errors import UsageError, did_you_mean
 
-__all__ = ["BACKENDS", "GPU_BACKENDS", "choose_backend", "dual_softmax", "softmax_attention", "sum_of_softmaxes"]
+__all__ = [
+    "BACKENDS",
+    "GPU_BACKENDS",
+    "checked_backend",
+    "choose_backend",
+    "dual_softmax",
+    "softmax_attention",
+    "sum_of_softmaxes",
+]
 
 _RUN: dict[str, Callable[[Problem], Tensor]] = {
     "batched": batched,
@@ -160,7 +168,12 @@ def _resolve(backend: str, problem: Problem) -> str:
             shared_keys=len(problem.keys) == 1,
             padded=problem.key_padding_mask is not None,
         )
-    if backend not in _RUN:
+    return checked_backend(backend)
+
+
+def checked_backend(backend: str) -> str:
+    """``backend`` itself, where it is "auto" or a name in ``BACKENDS`` or ``GPU_BACKENDS``; else a UsageError."""
+    if backend != "auto" and backend not in _RUN:
         raise UsageError(
             f"backend must be auto or one of {', '.join(_RUN)}, got {backend!r}{did_you_mean(backend, ('auto', *_RUN))}"
         )

@@ -38,6 +38,7 @@ def _gates(site: Site, options: GatedOptions) -> int:
 @register("gated")
 class Gated(Softmax):
     Options = GatedOptions
+    mixes_only = False
     facts = Facts(
         formula="sigmoid(X W) * (A V)",
         source="Qiu et al. 2025, arXiv 2505.06708",

@@ -40,6 +40,7 @@ class NeuTRENOOptions:
 @register("neutreno")
 class NeuTRENO(Softmax):
     Options = NeuTRENOOptions
+    mixes_only = False
     needs_every_layer = True
     facts = Facts(
         formula="A V + l (V_0 - V), V_0 the first layer's values",

@@ -47,6 +47,12 @@ class Softmax(Mechanism):
         if need_weights:
             return super().forward(q, k, v, key_padding_mask=key_padding_mask, causal=causal, need_weights=True)
         output = functional.softmax_attention(
-            q, k, v, key_padding_mask=key_padding_mask, causal=causal, dropout=self.active_dropout
+            q,
+            k,
+            v,
+            key_padding_mask=key_padding_mask,
+            causal=causal,
+            dropout=self.active_dropout,
+            backend=self.backend,
         )
         return output, None

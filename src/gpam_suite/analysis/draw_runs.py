@@ -23,7 +23,7 @@ from gpam_suite.provenance import commands
 from gpam_suite.records import read_history
 from gpam_suite.sweep import symbol
 
-_APART = len(COLOURS)  # more models than this in one panel cannot be told apart
+APART = len(COLOURS)  # more models than this in one panel cannot be told apart
 _SIDE_BY_SIDE = 3  # models that have panels of their own
 _MAPS = {"query": "Query", "key": "Key", "value": "Value", "query_neg": r"Negative query $W_Q^-$"}
 _DIVERGING = "PuOr_r"
@@ -39,30 +39,36 @@ def plots(results: Path, aggregate: Aggregate) -> list[Plot]:
     rows = [(row, own) for row, own in rows if own]
     found = []
     if rows:
-        found.append(_collapse(aggregate, rows[:_APART]))
+        found.append(_collapse(aggregate, rows[:APART]))
     if trained := _histories(aggregate, GRADIENT):
-        found += [_gradients(aggregate, trained[:_SIDE_BY_SIDE]), _gradients_by_layer(aggregate, trained[:_APART])]
+        found += [_gradients(aggregate, trained[:_SIDE_BY_SIDE]), _gradients_by_layer(aggregate, trained[:APART])]
     if learned := _histories(aggregate, SCALAR):
         found.append(_scalars(aggregate, learned[:_SIDE_BY_SIDE]))
     if rows:
         for role in _roles(rows[0][1]):
-            found.append(_attention(aggregate, rows[:_APART], role))
+            found.append(_attention(aggregate, rows[:APART], role))
         with_lemmas = [(row, own) for row, own in rows if own[0]["lemmas"]]
         if with_lemmas:
-            found.append(_lemmas(aggregate, with_lemmas[:_APART]))
+            found.append(_lemmas(aggregate, with_lemmas[:APART]))
         for row, own in rows[:_SIDE_BY_SIDE]:
             found += [_weight_maps(aggregate, row, one) for one in own if "maps" in one][:1]
     return found
 
 
-def _caption(
-    aggregate: Aggregate, what: str, rows: Sequence[Row], seeds: Sequence[int], *, analysed: bool = True
+def caption(
+    aggregate: Aggregate,
+    what: str,
+    rows: Sequence[Row],
+    seeds: Sequence[int],
+    *,
+    then: str | None = f"{COMMAND} parts=[runs]",
 ) -> str:
+    """``what`` is drawn, of which data, models and seeds, and what made it: the experiment's command and ``then``."""
     made = f"`{commands(aggregate)[0]}`"
-    if analysed:
-        made += f", then `{COMMAND} parts=[runs] only={aggregate.experiment}`"
+    if then:
+        made += f", then `{then} only={aggregate.experiment}`"
     models = listed(row.label for row in rows)
-    if len(rows) in (_APART, _SIDE_BY_SIDE) and len(rows) < len(aggregate.rows):
+    if len(rows) in (APART, _SIDE_BY_SIDE) and len(rows) < len(aggregate.rows):
         models += " (the first of the table)"
     return (
         f"{what} Data: {aggregate.reference['dataset_label']}, test set. Models: {models}. Seeds: "
@@ -70,7 +76,7 @@ def _caption(
     )
 
 
-def _place(aggregate: Aggregate, row: Row) -> int:
+def place_of(aggregate: Aggregate, row: Row) -> int:
     """A model looks the same in every figure of its experiment."""
     return next(index for index, other in enumerate(aggregate.rows) if other is row)
 
@@ -83,7 +89,7 @@ def _roles(own: Analyses) -> list[str]:
     return list(dict.fromkeys(module["role"] for module in own[0]["modules"].values()))
 
 
-def _band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], index: int, label: str) -> None:
+def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], index: int, label: str) -> None:
     """Mean (line) and range (band) over seeds."""
     values, style = np.array(seeds, dtype=float), look(index)
     axes.fill_between(x, values.min(0), values.max(0), color=style["color"], alpha=0.15, linewidth=0)
@@ -103,7 +109,7 @@ def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
             for axes, name in zip(grid[2 * place : 2 * place + 2].flat, TITLES, strict=True):
                 for row, own in rows:
                     seeds = [one["streams"][stack][name] for one in own]
-                    _band(axes, range(len(seeds[0])), seeds, _place(aggregate, row), row.label)
+                    band(axes, range(len(seeds[0])), seeds, place_of(aggregate, row), row.label)
                 axes.set_ylabel(TITLES[name])
                 axes.set_xlabel(f"Layer of the {stack}")
         legend_below(figure)
@@ -114,7 +120,7 @@ def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
         "similarity rises, as ranks collapse; mean (line) and range (band) over seeds."
     )
     return Plot(
-        "collapse", _caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 0.5 + 3.6 * len(stacks), paint
+        "collapse", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 0.5 + 3.6 * len(stacks), paint
     )
 
 
@@ -186,8 +192,8 @@ def _gradients(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[Histo
         "each layer's projections: mean over seeds."
     )
     seeds = [seed for _, own, _ in rows for seed in own]
-    caption = _caption(aggregate, what, [row for row, _, _ in rows], seeds, analysed=False)
-    return Plot("gradients", caption, 0.9 + 1.7 * len(rows), paint)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
+    return Plot("gradients", said, 0.9 + 1.7 * len(rows), paint)
 
 
 def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History]]]) -> Plot:
@@ -203,7 +209,7 @@ def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], l
                     seeds = [
                         [float(np.median(list(h[f"{kind}/{path}"].values()))) for path in paths] for h in histories
                     ]
-                    _band(axes, [_layer_of(path) + 1 for path in paths], seeds, _place(aggregate, row), row.label)
+                    band(axes, [_layer_of(path) + 1 for path in paths], seeds, place_of(aggregate, row), row.label)
                 logarithmic(axes.yaxis)
                 axes.set_xlabel("Layer")
             line[0].set_ylabel(f"Gradient norm,\n{ROLES[role]}")
@@ -216,8 +222,8 @@ def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], l
         "scale); mean (line) and range (band) over seeds."
     )
     seeds = [seed for _, own, _ in rows for seed in own]
-    caption = _caption(aggregate, what, [row for row, _, _ in rows], seeds, analysed=False)
-    return Plot("gradients-by-layer", caption, 0.7 + 1.8 * len(roles), paint)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
+    return Plot("gradients-by-layer", said, 0.7 + 1.8 * len(roles), paint)
 
 
 def _scalars(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History]]]) -> Plot:
@@ -236,8 +242,8 @@ def _scalars(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History
 
     what = "What mechanisms learn beside matrices, over training: one line for each module (and head), mean over seeds."
     seeds = [seed for _, own, _ in rows for seed in own]
-    caption = _caption(aggregate, what, [row for row, _, _ in rows], seeds, analysed=False)
-    return Plot("learned-scalars", caption, 3.0, paint)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
+    return Plot("learned-scalars", said, 3.0, paint)
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
@@ -264,7 +270,7 @@ def _attention(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str
                 heads = np.array([[np.array(module[name]) for module in _modules(one, role)] for one in own])
                 layers = 1 + np.arange(heads.shape[1])
                 spread = np.repeat(layers[None, :, None], heads.shape[0], 0) + _aside(index, len(shown))
-                style = look(_place(aggregate, row))
+                style = look(place_of(aggregate, row))
                 dots = {"marker": style["marker"], "markersize": 2.2, "markerfacecolor": "none", "markeredgewidth": 0.5}
                 axes.plot(
                     np.broadcast_to(spread, heads.shape).ravel(),
@@ -293,7 +299,7 @@ def _attention(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str
         "token (lines: means; small marks: each head of each seed; dotted: uniform attention), and the weights' "
         f"distribution (thin bar: 1 % to 99 %, thick bar: quartiles, mark: median).{note}"
     )
-    return Plot(f"attention-{role}", _caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 4.6, paint)
+    return Plot(f"attention-{role}", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 4.6, paint)
 
 
 def _aside(index: int, count: int) -> float:
@@ -305,7 +311,7 @@ def _quantiles(axes: Axes, aggregate: Aggregate, shown: list[tuple[Row, Analyses
     low, first, middle, third, high = (QUANTILES.index(q) for q in (0.01, 0.25, 0.5, 0.75, 0.99))
     for index, (row, own) in enumerate(shown):
         values = np.mean([[module["quantiles"] for module in _modules(one, role)] for one in own], axis=0)
-        style, x = look(_place(aggregate, row)), 1 + np.arange(len(values)) + _aside(index, len(shown))
+        style, x = look(place_of(aggregate, row)), 1 + np.arange(len(values)) + _aside(index, len(shown))
         axes.vlines(x, values[:, low], values[:, high], color=style["color"], linewidth=1)
         axes.vlines(x, values[:, first], values[:, third], color=style["color"], linewidth=3.5)
         axes.plot(x, values[:, middle], linestyle="none", marker=style["marker"], color=style["color"], markersize=3.5)
@@ -360,7 +366,7 @@ def _weight_maps(aggregate: Aggregate, row: Row, one: dict[str, Any]) -> Plot:
         "target), each column a token looked at; violet is negative, white zero, orange positive."
     )
     name = f"maps-{row.model}" + ("" if row.overrides_label == "default" else f"-{row.overrides_label}")
-    return Plot(name, _caption(aggregate, what, [row], [one["seed"]]), 0.3 + 1.75 * max(1, len(chosen)), paint)
+    return Plot(name, caption(aggregate, what, [row], [one["seed"]]), 0.3 + 1.75 * max(1, len(chosen)), paint)
 
 
 def _cells(axes: Axes, matrix: np.ndarray, shades: cm.ScalarMappable) -> None:
@@ -409,7 +415,7 @@ def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
                 seeds = [[one["lemmas"].get(path, {}).get(name) for path in paths] for one in own]
                 if any(value is None for seed in seeds for value in seed):
                     continue
-                _band(axes, range(1, 1 + len(paths)), seeds, _place(aggregate, row), row.label)
+                band(axes, range(1, 1 + len(paths)), seeds, place_of(aggregate, row), row.label)
             if prepare:
                 prepare(axes)
             axes.set_ylabel(title)
@@ -423,4 +429,4 @@ def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
         "share of its maximum (1: uniform rows); how opposed the scores of the two branches are (dotted: lemma 5's "
         "assumption); mean and range over seeds."
     )
-    return Plot("lemmas", _caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 4.6, paint)
+    return Plot("lemmas", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 4.6, paint)

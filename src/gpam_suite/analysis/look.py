@@ -15,10 +15,8 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool =
     """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
 
     ``streams``, ``modules``, ``lemmas``; ``gradients``: norm of dL/dW of each attention map, L the mean over the texts
-    of
-    the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; with ``maps`` the weights of
-    one
-    text, ``[heads, target, source]`` by module path, with its words.
+    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; with ``maps`` the weights
+    of one text, ``[heads, target, source]`` by module path, with its words.
     """
     chosen = texts(task, prepared, count)
     observations = [_observe(model, text) for text in chosen]

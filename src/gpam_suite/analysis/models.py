@@ -9,12 +9,12 @@ import hydra
 import torch
 from fairseq import tasks, utils
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from gpam.errors import UsageError
 from gpam_suite.analysis.store import TASKS
-from gpam_suite.configuration import CONFIGS, fairseq_config
+from gpam_suite.configuration import CONFIGS, fairseq_config, stored
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.evaluation.checkpoint import load_model
 from gpam_suite.training.place import CHECKPOINTS, CONFIG, place
@@ -50,7 +50,7 @@ def trained(folder: Path, paths: Any) -> tuple[nn.Module, Any, Prepared]:
     """
     if not (folder / CONFIG).is_file():
         raise UsageError(f"{folder} has no {CONFIG}")
-    cfg = OmegaConf.load(folder / CONFIG)
+    cfg = stored(folder / CONFIG)
     complete, prepared, task = _set_up(cfg, paths, folder)
     return load_model(checkpoint_of(folder, cfg), complete, task), task, prepared
 

@@ -17,9 +17,9 @@ QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 _DIGITS = 6  # significant: fewer than differ between machines, more than any figure shows
 
 
-def path_of_run(results: Path, record: Record) -> Path:
-    """Where the analysis of a run is kept: the run's own path below ``analysis/``."""
-    return Path(results) / FOLDER / record.folder.relative_to(Path(results)).with_name(f"{record.folder.name}.json")
+def path_of_run(results: Path, record: Record, folder: str = FOLDER) -> Path:
+    """Where the analysis of a run is kept: the run's own path below ``analysis/`` (or another ``folder``)."""
+    return Path(results) / folder / record.folder.relative_to(Path(results)).with_name(f"{record.folder.name}.json")
 
 
 def path_of(results: Path, name: str) -> Path:
@@ -43,15 +43,16 @@ def read(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON ({error}): delete it and run make analyse again") from None
+        raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
     return found
 
 
-def read_runs(results: Path, records: Iterable[Record]) -> dict[Path, dict[str, Any]]:
-    """Folder of a run to its analysis, of those of ``records`` that have one made of this very configuration."""
+def read_runs(results: Path, records: Iterable[Record], folder: str = FOLDER) -> dict[Path, dict[str, Any]]:
+    """Folder of a run to its analysis (below ``folder``), of those of ``records`` that have one made of this very
+    configuration."""
     found = {}
     for record in records:
-        analysis = read(path_of_run(results, record))
+        analysis = read(path_of_run(results, record, folder))
         if analysis is not None and analysis["config_hash"] == record["config_hash"]:
             found[record.folder] = analysis
     return found

@@ -12,6 +12,7 @@ import torch
 from gpam.errors import UsageError
 from gpam_suite.benchmark.counting import count_flops
 from gpam_suite.benchmark.memory import peak_bytes
+from gpam_suite.benchmark.shares import time_shares
 
 log = logging.getLogger(__name__)
 SHORTEST_SAMPLE = 0.02  # seconds: a sample of less repeats the work
@@ -23,8 +24,8 @@ class Contender:
 
     ``run`` does it once and is what is timed. ``error`` is the largest relative error of the numbers that it makes,
     asked for before anything is timed. ``limit`` is the least time ratio to softmax that its products allow
-    (:func:`gpam_suite.benchmark.counting.limit`), ``facts`` are further numbers for the record, and ``refusal`` says
-    why it does not take part.
+    (:func:`gpam_suite.benchmark.counting.limit`), ``facts`` are further numbers for the record, ``measure`` gives those
+    that take work, once the contender is right, and ``refusal`` says why it does not take part.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Contender:
     limit: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
     refusal: str = ""
+    measure: Callable[[], Mapping[str, float | None]] = dict
 
 
 def compare(
@@ -41,10 +43,11 @@ def compare(
     repeats: int,
     tolerance: float,
     measure_memory: bool = False,
+    measure_flops: bool = True,
     device: str = "cpu",
 ) -> list[dict[str, Any]]:
-    """One row a contender: ``contender``, ``error``, ``seconds`` (one a repeat), ``peak_bytes``, ``flops``, ``limit``,
-    its facts, and ``note``. A refused or wrong contender has a note and no time.
+    """One row a contender: ``contender``, ``error``, ``seconds`` (one a repeat), ``peak_bytes``, ``flops``, ``shares``
+    of its time, ``limit``, its facts, and ``note``. A refused or wrong contender has a note and no time.
     """
     rows = {contender.name: {"contender": contender.name, "note": contender.refusal} for contender in contenders}
     able = []
@@ -62,10 +65,12 @@ def compare(
             row["error"] = row["error"] if math.isfinite(row["error"]) else None  # JSON has no NaN
             continue
         able.append(contender)
-        row |= {"limit": contender.limit, **contender.facts}
+        row |= {"limit": contender.limit, **contender.facts, **contender.measure()}
         if measure_memory:
             row["peak_bytes"], row["flops"] = peak_bytes(lambda work=contender.run: count_flops(work), device)
-        else:
+            if device == "cpu":
+                row["shares"] = time_shares(contender.run)
+        elif measure_flops:
             row["flops"] = count_flops(contender.run)
     for contender, seconds in zip(able, _interleaved([contender.run for contender in able], repeats), strict=True):
         rows[contender.name]["seconds"] = seconds

@@ -17,11 +17,15 @@ from torch import Tensor, nn
 from gpam.attention import Mechanism, names
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark.peers import PEERS, Replaced, put_in_place
+from gpam_suite.benchmark.real_lengths import real_batches
+from gpam_suite.benchmark.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model's shape, and a batch of ``sentences`` of ``length`` tokens."""
+    """A model's shape, and a batch of ``sentences`` of ``length`` tokens; or, with ``lengths``, batches of at most
+    ``sentences * length`` tokens with the lengths in those files (:mod:`gpam_suite.benchmark.real_lengths`).
+    """
 
     name: str
     task: str
@@ -33,6 +37,8 @@ class Case:
     layers: int
     heads: int
     attention_dropout: float = 0.0
+    lengths: str | None = None
+    languages: tuple[str, str] = ("de", "en")
 
     @property
     def tokens(self) -> int:
@@ -117,6 +123,16 @@ def _stock_config(case: Case, shape: dict[str, Any]) -> Any:
     return arguments
 
 
+def batches(case: Case, settings: Settings) -> list[dict[str, Tensor]]:
+    """What a training step reads: one random batch, or some with real lengths."""
+    if case.lengths is None:
+        return [batch(case, settings.seed)]
+    languages = tuple(case.languages)
+    return real_batches(
+        settings.paths.get("mirror"), case.lengths, languages, case.tokens, case.vocabulary, settings.seed
+    )
+
+
 def batch(case: Case, seed: int) -> dict[str, Tensor]:
     """Random tokens; in translation a third of the sentences are a third shorter than the rest, so there is padding."""
     generator = torch.Generator().manual_seed(seed)
@@ -139,7 +155,8 @@ def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:
     else:
         lengths = data["source"].ne(1).sum(1)
         output, _ = model(data["source"], lengths, torch.cat([torch.full_like(target[:, :1], 2), target[:, :-1]], 1))
-    return nn.functional.cross_entropy(output.flatten(0, 1).float(), target.flatten(), ignore_index=1)
+    logits = output.flatten(0, 1).to(torch.promote_types(output.dtype, torch.float32))
+    return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=1)
 
 
 @contextlib.contextmanager

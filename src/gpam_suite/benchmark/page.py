@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from gpam_suite.benchmark import record
 from gpam_suite.benchmark.goals import GOALS
 from gpam_suite.benchmark.kinds import KINDS
+from gpam_suite.benchmark.shares import SHARES
 from gpam_suite.formatting import MISSING, exact, number
 from gpam_suite.markup import markdown
 from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
@@ -26,6 +27,8 @@ DRAWN = (
     "dagpam-two-calls",
     "differential-authors",
 )
+PROFILED = ("softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpam-naive")
+"""Whose time is shown by what it goes into."""
 _MIB, _GIGA = 2**20, 1e9
 
 _INTRODUCTION = """# Speed
@@ -33,7 +36,7 @@ _INTRODUCTION = """# Speed
 Made by `make benchmark` from `records/`. All contenders of a case run interleaved in one process. Times are medians
 over the repeats, with the quartiles; a ratio is the median over the repeats of the ratio of two times of one repeat.
 Before anything is timed, output and gradients are compared with float64 (core) or with the mechanism's weights times V
-(layer, step, decoding); a contender that differs gets no time.
+(layer, step, decoding), and prepared data byte for byte; a contender that differs gets no time.
 
 A contender named like a mechanism is the suite's own, as a model would run it; `softmax-tiled`, `dagpam-tiled` and the
 like force one backend. `stock`: fairseq's own model. `softmax-sdpa`: PyTorch's fused attention with the cheapest mask
@@ -108,6 +111,7 @@ def _row(found: dict[str, Any], row: dict[str, Any], base: dict[str, Any], best:
         "tokens_per_second": tokens / median(seconds) if tokens and seconds else None,
         "peak_mib": _over(row.get("peak_bytes"), _MIB),
         "peak_ratio": _over(row.get("peak_bytes"), base.get("peak_bytes")),
+        "larger_peak_mib": _over(row.get("larger_peak_bytes"), _MIB),
         "cache_ratio": _over(row.get("cache_bytes"), base.get("cache_bytes")),
         "gflop": _over(row.get("flops"), _GIGA),
         "error": row.get("error"),
@@ -135,7 +139,7 @@ def _over(value: float | None, unit: float | None) -> float | None:
 def _page(records: list[dict[str, Any]]) -> str:
     parts = [_INTRODUCTION]
     parts += [f"![{plot.name}]({plot.name}.svg)\n\n*{plot.caption}*\n" for plot in _plots(records)]
-    parts += _goals(records)
+    parts += _goals(records) + _time_shares(records)
     for name, kind in KINDS.items():
         own = [found for found in records if found["kind"] == name]
         if own:
@@ -145,19 +149,41 @@ def _page(records: list[dict[str, Any]]) -> str:
 
 
 def _goals(records: list[dict[str, Any]]) -> list[str]:
-    """What daGPAM was meant to cost, where it was measured."""
+    """What daGPAM and the preparation of data were meant to cost, where it was measured."""
     titles = {"seconds": "time", "peak_bytes": "peak memory", "cache_bytes": "cache"}
+    titles["larger_peak_bytes"] = "peak memory with the larger text"
     table = []
     for goal in GOALS:
         measured = goal.measured(records)
         if measured is not None:
-            digits = 3 if goal.most < 0.1 else 2
+            digits = 2 if round(goal.most, 2) == goal.most and goal.most >= 0.1 else 3
             met = "yes" if round(measured, digits) <= goal.most else "no"
-            row = [goal.case, f"{titles[goal.quantity]} to {goal.to}", number(goal.most, digits)]
+            row = [goal.case, f"{goal.of}: {titles[goal.quantity]} to {goal.to}", number(goal.most, digits)]
             table.append([*row, number(measured, digits), met])
     if not table:
         return []
-    return ["## Goals\n\nOf `dagpam`, as ratios.\n", markdown(["Case", "Ratio", "At most", "Measured", "Met"], table)]
+    return [
+        "## Goals\n\nRatios of a contender to another.\n",
+        markdown(["Case", "Ratio", "At most", "Measured", "Met"], table),
+    ]
+
+
+def _time_shares(records: list[dict[str, Any]]) -> list[str]:
+    """Where the time of the attention core goes."""
+    table = [
+        [found["case"], row["contender"], *(number(100 * row["shares"][kind], 0) for kind in SHARES)]
+        for found in records
+        for row in found["rows"]
+        if found["kind"] == "core" and row["contender"] in PROFILED and row.get("shares")
+    ]
+    if not table:
+        return []
+    what = (
+        "## Where the time goes\n\nOf one forward and backward pass on a CPU, in percent, by PyTorch's profiler: "
+        "matrix products (PyTorch's fused kernel counts as one), softmax and its backward, copies, other passes over "
+        "numbers, and the rest: Python and the calls themselves, which the profiler makes slower.\n"
+    )
+    return [what, markdown(["Case", "Contender", *(kind.capitalize() for kind in SHARES)], table)]
 
 
 def _case(found: dict[str, Any]) -> str:
@@ -171,6 +197,7 @@ def _case(found: dict[str, Any]) -> str:
         "Tokens/s": lambda line: number(line["tokens_per_second"], 0),
         "Peak MiB": lambda line: number(line["peak_mib"], 1),
         "Peak ×": lambda line: number(line["peak_ratio"]),
+        "With the larger text": lambda line: number(line["larger_peak_mib"], 1),
         "Cache ×": lambda line: number(line["cache_ratio"]),
         "GFLOP": lambda line: number(line["gflop"]),
         "Note": lambda line: line["note"] or MISSING,

@@ -11,6 +11,7 @@ from gpam_suite.benchmark.settings import Settings
 from gpam_suite.records import write_atomically
 
 FOLDER = "records"
+PACKAGES = ("python", "torch", "fairseq", "sacremoses", "subword-nmt")
 
 
 def write(
@@ -21,9 +22,9 @@ def write(
         "case": name,
         "kind": kind,
         "shape": dict(shape),
-        "settings": asdict(settings),
+        "settings": {key: value for key, value in asdict(settings).items() if key != "paths"},
         "hardware": environment.hardware(),
-        "versions": {package: environment.versions()[package] for package in ("python", "torch", "fairseq")},
+        "versions": {package: environment.versions()[package] for package in PACKAGES},
         "rows": rows,
     }
     return write_atomically(output / FOLDER / f"{name}.json", json.dumps(record, indent=1, sort_keys=True) + "\n")

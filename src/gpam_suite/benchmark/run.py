@@ -83,6 +83,7 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
         repeats=settings.repeats,
         tolerance=tolerance,
         measure_memory=kind.measure_memory,
+        measure_flops=kind.measure_flops,
         device=settings.device,
     )
 
@@ -94,4 +95,4 @@ def _settings(cfg: DictConfig) -> Settings:
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
     threads = min(cfg.threads, os.cpu_count() or 1)
-    return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device)
+    return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device, paths=cfg.paths)

@@ -1,6 +1,8 @@
 """What a run of the benchmark holds fixed over its cases."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -9,3 +11,4 @@ class Settings:
     repeats: int
     seed: int
     device: str  # cpu or cuda
+    paths: Mapping[str, Any] = field(default_factory=dict)  # where text is; a place on this machine, in no record

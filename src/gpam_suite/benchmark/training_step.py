@@ -11,32 +11,45 @@ from torch import Tensor, nn
 
 from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender, relative_error
-from gpam_suite.benchmark.models import Case, batch, build, by_weights, case_of, contender_names, gradients, loss_of
+from gpam_suite.benchmark.models import Case, batches, build, by_weights, case_of, contender_names, gradients, loss_of
+from gpam_suite.benchmark.real_lengths import PAD
 from gpam_suite.benchmark.settings import Settings
 
 Made = dict[str, Callable[[], Contender]]
 
 
 def contenders(shape: Mapping[str, Any], settings: Settings) -> Made:
-    """One random batch, the same for all."""
+    """The same random tokens for all; with several batches a step is one after the other, and they are compared by
+    the sum of their losses."""
     case = case_of(shape)
-    data = {name: text.to(settings.device) for name, text in batch(case, settings.seed).items()}
+    try:
+        read = batches(case, settings)
+    except UsageError as error:
+        refusal = str(error)
+        return {name: lambda name=name: Contender(name, refusal=refusal) for name in contender_names()}
+    data = [{name: text.to(settings.device) for name, text in one.items()} for one in read]
+    tokens = sum(int(one["target"].ne(PAD).sum()) for one in data)
 
     def make(name: str, of: str, model: nn.Module, wanted: dict[str, list[Tensor]]) -> Contender:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
-        def gradient() -> Tensor:
+        def loss_and_gradient() -> Tensor:
             optimizer.zero_grad()
-            loss = loss_of(case, model, data)
-            loss.backward()
-            return loss.detach()
+            total = torch.zeros((), device=settings.device)
+            for one in data:
+                loss = loss_of(case, model, one)
+                loss.backward()
+                total += loss.detach()
+            return total
 
         def run() -> None:
-            gradient()
-            optimizer.step()
+            for one in data:
+                optimizer.zero_grad()
+                loss_of(case, model, one).backward()
+                optimizer.step()
 
-        error = against_weights(of, model, gradient, wanted)
-        return Contender(name, run, error, facts={"tokens": case.tokens})
+        error = against_weights(of, model, loss_and_gradient, wanted)
+        return Contender(name, run, error, facts={"tokens": tokens})
 
     return every_contender(case, settings, make)
 

@@ -60,3 +60,11 @@ def publish(temporary: Path, folder: Path, finished: Callable[[Path], bool]) -> 
             raise
         return False
     return True
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """``source`` under another name, without a copy where the file system has links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from gpam.errors import UsageError
 from gpam_suite.data.download import obtain_file
 from gpam_suite.data.options import SPLITS, sides, whole_number
+from gpam_suite.data.progress import progress
 from gpam_suite.data.stages import Stage, Stages
 from gpam_suite.data.text import stream_lines
 from gpam_suite.data.unpack import open_member
@@ -110,7 +111,7 @@ def extract(stages: Stages, archive: Archive, member: str, form: str, lines: int
         number = 0
         with (
             open_member(path, member) as file,
-            stages.workers.bar(None, f"unpack {member}") as bar,
+            progress(f"unpack {member}", None) as bar,
             (folder / SOURCE).open("w", encoding="utf-8", newline="\n") as source,
             (folder / TEXT).open("w", encoding="utf-8", newline="\n") as text,
         ):

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.data.text import open_text, read_bytes
+from gpam_suite.data.unpack import refuse_outside
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,8 @@ def obtain_file(
     """
     mirror = mirror_folder(paths)
     data = Path(paths["data"]).expanduser().absolute()
+    for name in (file["mirror"], *(url.rpartition("/")[2] for url in file["urls"])):
+        refuse_outside(name, f"data set {dataset}")
     if mirror is not None:
         path = mirror / file["mirror"]
         if path.is_file():
@@ -180,6 +183,7 @@ def obtain_file(
             reasons.append(f"{url}: {type(error).__name__}")
         else:
             return path, digest, origin
+        log.info("%s; trying what comes next", reasons[-1])
     advice = "try again with a network connection, or set" if file["urls"] else "set"
     raise UsageError(
         f"{file['mirror']} could not be had ({'; '.join(reasons) or 'it has no public address'}): {advice} "
@@ -207,6 +211,7 @@ def _download(url: str, path: Path, known: Mapping[str, Any]) -> None:
     from gpam_suite.data.fetching import ResumingDownloader
 
     checksum = next(iter(known.get("checksums") or []), None)
+    pooch.get_logger().setLevel("WARNING")  # it would tell every user which hash to write into a program
     path.parent.mkdir(parents=True, exist_ok=True)
     downloader = ResumingDownloader(path, known=checksum is not None)
     lock = os.open(path.parent, os.O_RDONLY)

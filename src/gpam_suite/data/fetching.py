@@ -1,6 +1,7 @@
 """HTTP downloads that go on where they were cut off; a downloader for pooch."""
 
 import json
+import logging
 import shutil
 import time
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import pooch
 import requests
-from tqdm import tqdm
 
 from gpam_suite.data.download import full, is_full
+from gpam_suite.data.progress import progress
+
+log = logging.getLogger(__name__)
 
 TRIES = 5  # connections in a row that bring nothing new
 _BLOCK = 1 << 15  # at most so much is lost when a connection is cut
@@ -47,6 +50,7 @@ class ResumingDownloader(pooch.HTTPDownloader):
                 tries = 1 if self._had() > had else tries + 1
                 if tries >= TRIES or not self._had():
                     raise
+                log.info("%s: the connection was cut after %s bytes; going on from there", url, f"{self._had():,}")
                 time.sleep(min(2**tries / 10, 5))
         self.part.replace(output_file)
         self.version.unlink(missing_ok=True)
@@ -100,15 +104,7 @@ class ResumingDownloader(pooch.HTTPDownloader):
         try:
             with (
                 self.part.open("r+b" if had else "wb") as file,
-                tqdm(
-                    desc=self.part.stem,
-                    total=None if rest is None else had + rest,
-                    initial=had,
-                    unit="B",
-                    unit_scale=True,
-                    leave=False,
-                    disable=None,
-                ) as bar,
+                progress(f"download {self.part.stem}", None if rest is None else had + rest, initial=had) as bar,
             ):
                 file.seek(had)
                 for block in response.iter_content(_BLOCK):

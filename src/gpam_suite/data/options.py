@@ -1,5 +1,6 @@
 """The ``dataset`` and ``preprocessing`` nodes: known keys, allowed values, defaults."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ _SEQUENCES = {"sequences", "valid_sequences", "test_sequences", "seed"}
 _KINDS = {
     "files": {"files", "archives", "documents"},
     "corpora": {"archives", "corpora", "hold_out"},
+    "pairs": {"archives", "pairs", "split"},
     "local": {"folder"},
     "python_docs": {"words"},
     "cldr_de_en": {"pairs", "valid_pairs", "test_pairs", "items", "seed"},
@@ -28,9 +30,11 @@ _KINDS = {
     "copy": {"length", "values", *_SEQUENCES},
     "selective_recall": {"length", "values", "keys", "pairs", *_SEQUENCES},
 }
-_TASK_OF = {"characters": "lm", "documents": "nmt", "corpora": "nmt", "copy": "recall", "selective_recall": "recall"}
+_TASK_OF = {"characters": "lm", "copy": "recall", "selective_recall": "recall"}
+_TASK_OF |= dict.fromkeys(("corpora", "documents", "pairs"), "nmt")
 # Kinds whose symbols no tokeniser or segmentation may touch, and the segmentation that says so.
 _SYMBOLS = {"characters": "characters", "copy": "none", "selective_recall": "none"}
+_NAME, _LANGUAGE = re.compile(r"\w[\w.+-]{0,99}"), re.compile(r"[A-Za-z]\w{0,19}(?:-\w{1,19})*")
 _OPTIONAL = {"label", "licence", "citation", "expect", "documents", "language", "archives", "hold_out"}
 
 
@@ -129,8 +133,10 @@ def check_dataset(node: Any) -> dict[str, Any]:
     kind = _one_of(node["kind"], tuple(_KINDS), "dataset.kind")
     _check_task(node["task"], kind)
     name = node["name"]
-    if not isinstance(name, str) or "/" in name or name.startswith("."):
-        raise UsageError(f"dataset.name: got {name!r}, wanted a word that can name a folder")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"dataset.name: got {name!r}, wanted a word that can name a folder (letters, digits, '_', '-', '.', '+')"
+        )
     common = _COMMON - {"expect"} if kind == "characters" else _COMMON  # its split and types are such facts
     known = common | _KINDS[kind] | (_LANGUAGES if node["task"] == "nmt" else {"language"})
     _refuse_unknown(node, known, "dataset")
@@ -146,6 +152,10 @@ def check_dataset(node: Any) -> dict[str, Any]:
         _one_of(split, SPLITS, "dataset.expect")
         for fact in plain(facts, f"dataset.expect.{split}"):
             _one_of(fact, FACTS, f"dataset.expect.{split}")
+    for key in ("source", "target", "language"):
+        value = node.get(key)
+        if key in known and value is not None and not (isinstance(value, str) and _LANGUAGE.fullmatch(value)):
+            raise UsageError(f"dataset.{key}: got {value!r}, wanted the code of a language, such as de or pt-BR")
     if node["task"] == "nmt" and node["source"] == node["target"]:
         raise UsageError(f"dataset.source and dataset.target are both {node['source']!r}: wanted two languages")
     return node

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from gpam_suite.data.progress import progress
 from gpam_suite.data.stages import Piece, Stage, Stages
 
 KEPT, HELD = "kept", "held"
@@ -86,7 +87,7 @@ def _judge(rule: Rule, judged: list[int]) -> Callable[[Sequence[bytes]], bool]:
 
 def _rows(columns: Sequence[Sequence[Piece]], stages: Stages, what: str) -> Iterator[tuple[bytes, ...]]:
     size = sum(piece.path.stat().st_size for piece in columns[0])
-    with stages.workers.bar(size, what) as bar:
+    with progress(what, size) as bar:
         for pieces in zip(*columns, strict=True):
             with contextlib.ExitStack() as stack:
                 files: list[BinaryIO] = [stack.enter_context(piece.path.open("rb")) for piece in pieces]

@@ -4,6 +4,7 @@ Every segmentation can be undone line by line (:meth:`Segmenter.restore`), and t
 """
 
 import importlib.metadata
+import io
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,12 +12,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from gpam.errors import UsageError
 from gpam_suite.data.counting import encoded, write_results
 from gpam_suite.data.merges import merges
 from gpam_suite.data.moses import MosesNormalizer, MosesTokenizer
+from gpam_suite.data.progress import progress
 from gpam_suite.data.stages import Piece, Stages
 from gpam_suite.data.workers import BadLine
 
@@ -83,8 +83,7 @@ class Segmenter:
     def _subword_nmt(model: Path) -> Callable[[str], str]:
         from subword_nmt.apply_bpe import BPE
 
-        with model.open(encoding="utf-8") as codes:
-            bpe = BPE(codes, glossaries=["<unk>"])  # text with words already replaced keeps their mark whole
+        bpe = BPE(io.StringIO(_merges(model)), glossaries=["<unk>"])  # text with replaced words keeps their mark whole
         word = lru_cache(maxsize=200_000)(lambda word: " ".join(bpe.segment_tokens([word])))
         return lambda line: " ".join(map(word, line.split()))
 
@@ -92,12 +91,35 @@ class Segmenter:
     def _sentencepiece(model: Path) -> Callable[[str], str]:
         from sentencepiece import SentencePieceProcessor
 
-        processor = SentencePieceProcessor(model_file=str(model))
+        try:
+            processor = SentencePieceProcessor(model_file=str(model))
+        except (RuntimeError, OSError) as error:
+            raise UsageError(f"{model} is no model of sentencepiece's ({error}); prepare the data again") from None
         return lambda line: " ".join(processor.encode(line, out_type=str))
 
     def restore(self, line: str) -> str:
         """Undo the segmentation."""
         return undo_segmentation(line, self.kind)
+
+
+def _merges(path: Path) -> str:
+    """The text of subword-nmt's codes: a version, then two symbols a line. subword-nmt itself would end the process.
+
+    Raises:
+        UsageError: another text.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 (byte {error.start}); prepare the data again") from None
+    first, *lines = text.removesuffix("\n").split("\n")
+    if first != "#version: 0.2":
+        raise UsageError(f"{path}: got '{first[:40]}', wanted '#version: 0.2' above the merges; prepare the data again")
+    for number, line in enumerate(lines, start=2):
+        if len(line.split(" ")) != 2 or not all(line.split(" ")) or "\r" in line:
+            raise UsageError(f"{path}, line {number}: got '{line[:40]}', wanted two symbols; prepare the data again")
+    lines = lines or ["\u2028 \u2028"]  # it takes no empty list: a pair of white space, which no word has
+    return f"{first}\n" + "".join(f"{line}\n" for line in lines)
 
 
 def undo_segmentation(line: str, kind: str) -> str:
@@ -133,9 +155,7 @@ def _learn_subword_nmt(size: int, counts: Counter[str], path: Path) -> None:
         codes.write("#version: 0.2\n")
         codes.writelines(
             f"{left} {right}\n"
-            for left, right in tqdm(
-                merges(words, size), desc="learn merges", total=size, delay=1, leave=False, disable=None
-            )
+            for left, right in progress("learn merges", size, of=merges(words, size), unit=" merges")
         )
 
 

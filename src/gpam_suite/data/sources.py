@@ -6,11 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.data import characters, cldr, corpora, documents, python_docs, recall
+from gpam_suite.data import characters, cldr, corpora, documents, pairs, python_docs, recall
 from gpam_suite.data.download import file_checksums, mirror_folder, obtain, obtain_file
 from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.progress import progress
 from gpam_suite.data.stages import Piece, Stages
-from gpam_suite.data.text import file_name, open_text, sha256, stream_lines, wikitext_documents, write_lines
+from gpam_suite.data.text import (
+    file_name,
+    open_text,
+    read_lines,
+    sha256,
+    stream_lines,
+    wikitext_documents,
+    write_lines,
+)
+from gpam_suite.data.unpack import open_member
 
 _TEXT = "text.txt"
 _VERSION = 1
@@ -65,6 +75,8 @@ def open_source(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
         return _local_files(dataset, paths)
     if dataset["kind"] == "corpora":
         return _corpora(dataset, paths)
+    if dataset["kind"] == "pairs":
+        return _pairs(dataset, paths)
     if dataset["kind"] == "characters":
         return _characters(dataset, paths)
     if dataset["kind"] == "documents":
@@ -104,9 +116,14 @@ def _whole_text(stages: Stages, path: Path, digest: str, name: str | Path) -> Pa
 
     def work(folder: Path) -> dict[str, int]:
         number = 0
-        with open_text(path) as file, (folder / _TEXT).open("w", encoding="utf-8", newline="\n") as text:
+        with (
+            open_text(path) as file,
+            progress(f"read {name}", None) as bar,
+            (folder / _TEXT).open("w", encoding="utf-8", newline="\n") as text,
+        ):
             for line in stream_lines(file, name):
                 text.write(f"{line}\n")
+                bar.update(len(line) + 1)
                 number += 1
         return {"lines": number}
 
@@ -177,6 +194,31 @@ def _corpora(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
         {name: came_from for name, (_, _, came_from) in archives.items()},
         stream=stream,
     )
+
+
+def _pairs(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
+    """One file of pairs out of an archive, or where the mirror has its pairs as texts and not the archive, those."""
+    pairs.check(dataset)
+    node, both, mirror = dataset["pairs"], pairs.languages(dataset), mirror_folder(paths)
+    texts = node.get("texts") or {}
+    archive = (dataset.get("archives") or {}).get(node["archive"]) or {}
+    if mirror and texts and not (mirror / archive.get("mirror", ".")).is_file() and _all_there(mirror, texts):
+        sides_of = [[line for name in texts[language] for line in read_lines(mirror / name)] for language in both]
+        if len(sides_of[0]) != len(sides_of[1]):
+            raise UsageError(f"dataset.pairs.texts: {' and '.join(map(str, texts.values()))} differ in their lines")
+        found = list(zip(*sides_of, strict=True))
+        came_from = f"mirror:{', '.join(name for language in both for name in texts[language])}"
+    else:
+        path, _, came_from = corpora.archives(dataset, {node["archive"]}, paths)[node["archive"]]
+        with open_member(path, node["member"]) as file:
+            found = pairs.read_table(stream_lines(file, node["member"]), node["columns"], both, node["member"])
+    found = pairs.different(found)
+    digest = pairs.verify(found, node.get("checksums") or [], f"{dataset['name']}, from {came_from}")
+    return Source({"pairs": digest}, {"pairs": came_from}, lambda: Text(pairs.split(found, dataset)))
+
+
+def _all_there(mirror: Path, texts: Mapping[str, list[str]]) -> bool:
+    return all((mirror / name).is_file() for names in texts.values() for name in names)
 
 
 def _file_node(dataset: Mapping[str, Any], split: str, language: str | None) -> Mapping[str, Any]:

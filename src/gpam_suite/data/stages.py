@@ -8,14 +8,12 @@ common (both directions of a translation are tokenised once).
 
 import json
 import logging
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpam_suite.data.atomic import publish, remove_abandoned, unfinished
+from gpam_suite.data.atomic import link_or_copy, publish, remove_abandoned, unfinished
 from gpam_suite.data.text import file_sha256, sha256
 from gpam_suite.data.workers import Workers
 
@@ -93,10 +91,7 @@ def load(folder: Path) -> Stage | None:
 
 def place(piece: Piece, target: Path) -> None:
     """``piece`` under another name, without a copy where the file system has links."""
-    try:
-        os.link(piece.path, target)
-    except OSError:
-        shutil.copyfile(piece.path, target)
+    link_or_copy(piece.path, target)
 
 
 def _digest(value: Any) -> str:

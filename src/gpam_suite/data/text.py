@@ -1,19 +1,18 @@
 """Reading and writing text: strict UTF-8, one sentence (or paragraph) a line, lines ended by a line feed."""
 
 import contextlib
-import errno
 import gzip
 import hashlib
 import io
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from gpam.errors import UsageError
+from gpam_suite.data.unpack import Unpacked, broken
 
 # Top-level heading of the WikiText format (` = Title = `); lower levels repeat the sign (` = = Title = = `).
 _HEADING = re.compile(r"\s*= (?!=)(?!.* =\s+=).*\S =\s*")
@@ -35,26 +34,33 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file)."""
     if not path.is_file():
         raise UsageError(f"text file {path} does not exist")
-    try:
-        with _OPEN.get(path.suffix, Path.open)(path, "rb") as file:
-            yield file
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise  # of what is written while this is read
-        raise UsageError(f"text file {path} cannot be read: {error}") from error
+    with contextlib.ExitStack() as stack:
+        try:
+            file = _OPEN.get(path.suffix, _open_plain)(path, stack)
+        except UsageError:
+            raise
+        except Exception as error:  # what a broken archive makes zipfile raise is no short list
+            raise broken(path, error) from None
+        yield file
 
 
-@contextlib.contextmanager
-def _open_only_file(path: Path, _: str) -> Iterator[BinaryIO]:
-    with zipfile.ZipFile(path) as archive:
-        names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-        if len(names) != 1:
-            raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
-        with io.BufferedReader(archive.open(names[0]), 1 << 20) as file:
-            yield file
+def _open_plain(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    return stack.enter_context(path.open("rb"))
 
 
-_OPEN = {".gz": gzip.open, ".zip": _open_only_file}
+def _open_gzip(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    return io.BufferedReader(Unpacked(stack.enter_context(gzip.open(path, "rb")), path), 1 << 20)
+
+
+def _open_only_file(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    archive = stack.enter_context(zipfile.ZipFile(path))
+    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    if len(names) != 1:
+        raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
+    return io.BufferedReader(Unpacked(stack.enter_context(archive.open(names[0])), path), 1 << 20)
+
+
+_OPEN = {".gz": _open_gzip, ".zip": _open_only_file}
 
 
 def stream_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:

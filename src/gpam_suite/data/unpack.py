@@ -1,16 +1,54 @@
 """Files out of tar and zip archives, by name, nothing else: no other path is ever written."""
 
+import bz2
 import contextlib
+import gzip
 import io
 import lzma
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from gpam.errors import UsageError, did_you_mean
+
+MOST, RATIO = 1 << 28, 200  # bytes that any packed file may have unpacked, and times its own bytes (text: about 4)
+_PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+
+
+class Unpacked(io.RawIOBase):
+    """A stream that unpacks ``file``, of a packed file at ``path``, up to a size that no text reaches.
+
+    Raises:
+        UsageError: when it is read: broken, or larger (an archive made to fill a memory or a disk).
+    """
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._path = file, path
+        self._left = max(MOST, RATIO * path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        try:
+            block = self._file.read(len(buffer))
+        except Exception as error:  # what zlib, lzma, bz2, zipfile and tarfile raise for a broken file is no short list
+            raise broken(self._path, error) from None
+        self._left -= len(block)
+        if self._left < 0:
+            raise UsageError(
+                f"{self._path} unpacks to more than {RATIO} times its size, which no text does; remove it, get it again"
+            )
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def broken(path: Path, error: Exception) -> UsageError:
+    """The mistake of a packed file that cannot be read."""
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return UsageError(f"{path} cannot be read: {reason}; remove it and get it again")
 
 
 @contextlib.contextmanager
@@ -18,14 +56,19 @@ def open_member(archive: Path, member: str) -> Iterator[BinaryIO]:
     """The content of the plain file ``member`` of a ``.zip`` or (compressed) tar ``archive``; nothing is written.
 
     Raises:
-        UsageError: ``archive`` is none, or has no plain file of this name (a link, device or folder is none).
+        UsageError: ``archive`` is none, or has no plain file of this name (a link, device or folder is none); or, while
+            it is read, broken or of a size that no text has.
     """
     refuse_outside(member, str(archive))
-    try:
-        with _zipped(archive, member) if zipfile.is_zipfile(archive) else _tarred(archive, member) as file:
-            yield file
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise UsageError(f"archive {archive} cannot be read: {error}; remove it and get it again") from error
+    with contextlib.ExitStack() as stack:
+        try:
+            find = _zipped if zipfile.is_zipfile(archive) else _tarred
+            file = find(archive, member, stack)
+        except UsageError:
+            raise
+        except Exception as error:  # see Unpacked
+            raise broken(archive, error) from None
+        yield file
 
 
 def refuse_outside(member: str, where: str) -> None:
@@ -35,31 +78,39 @@ def refuse_outside(member: str, where: str) -> None:
         raise UsageError(f"{where}: the name '{member}' leads out of the archive; wanted a path inside it")
 
 
-@contextlib.contextmanager
-def _zipped(archive: Path, member: str) -> Iterator[BinaryIO]:
-    with zipfile.ZipFile(archive) as opened:
-        entries = {entry.filename: entry for entry in opened.infolist()}
-        entry = entries.get(member)
-        # the upper half of the attributes is the mode that Unix archivers write, whose top digit is 0o12 for a link
-        if entry is None or entry.is_dir() or entry.external_attr >> 28 == 0o12:
-            raise _absent(archive, member, list(entries))
-        with io.BufferedReader(opened.open(entry), 1 << 20) as file:
-            yield file
+def _zipped(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO:
+    opened = stack.enter_context(zipfile.ZipFile(archive))
+    entries = {entry.filename: entry for entry in opened.infolist()}
+    entry = entries.get(member)
+    # the upper half of the attributes is the mode that Unix archivers write, whose top digit is 0o12 for a link
+    if entry is None or entry.is_dir() or entry.external_attr >> 28 == 0o12:
+        raise _absent(archive, member, list(entries))
+    return io.BufferedReader(Unpacked(stack.enter_context(opened.open(entry)), archive), 1 << 20)
 
 
-@contextlib.contextmanager
-def _tarred(archive: Path, member: str) -> Iterator[BinaryIO]:
+def _tarred(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO:
     """One pass over the archive: a member of a compressed tar cannot be reached without reading what is before it."""
     names = []
-    with tarfile.open(archive, "r:*") as opened:
-        for entry in opened:
-            name = entry.name.removeprefix("./")
-            if name == member and entry.isreg():
-                with opened.extractfile(entry) as file:
-                    yield file
-                return
-            names.append(name)
+    opened = stack.enter_context(tarfile.TarFile.open(fileobj=_plain(archive, stack), mode="r|"))
+    for entry in opened:
+        name = entry.name.removeprefix("./")
+        if name == member and entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            content = stack.enter_context(opened.extractfile(entry))
+            return io.BufferedReader(Unpacked(content, archive), 1 << 20)
+        names.append(name)
     raise _absent(archive, member, names)
+
+
+def _plain(archive: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    """The tar of an archive, unpacked where it is packed."""
+    file = stack.enter_context(archive.open("rb"))
+    start = file.read(6)
+    file.seek(0)
+    for mark, opener in _PACKED.items():
+        if start.startswith(mark):
+            unpacked = Unpacked(stack.enter_context(opener(file, "rb")), archive)
+            return io.BufferedReader(unpacked, 1 << 20)
+    return file
 
 
 def _absent(archive: Path, member: str, names: list[str]) -> UsageError:

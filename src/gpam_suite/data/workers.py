@@ -19,9 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from gpam.errors import UsageError
+from gpam_suite.data.progress import progress
 
 Task = tuple[Callable[..., Callable[[list[str]], Any]], tuple[Any, ...]]
 
@@ -48,10 +47,6 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def bar(self, size: int | None, what: str) -> tqdm:
-        """A progress bar over bytes, which appears where there is something to wait for."""
-        return tqdm(total=size, desc=what, unit="B", unit_scale=True, delay=1, leave=False, disable=None)
-
     def results(self, task: Task, text: Path, what: str) -> Iterator[Any]:
         """The result of ``task`` for each chunk of ``text``, in order, under a progress bar called ``what``.
 
@@ -59,7 +54,7 @@ class Workers:
             UsageError: a :class:`BadLine`, with its number in the whole text; a process was killed.
         """
         size = text.stat().st_size
-        with self.bar(size, what) as bar:
+        with progress(what, size) as bar:
             before = 0
             for begin, end, (lines, result) in self._each(task, text, size):
                 if isinstance(result, BadLine):

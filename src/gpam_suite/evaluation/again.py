@@ -7,7 +7,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import check_window, fairseq_config
+from gpam_suite.configuration import check_window, fairseq_config, stored
 from gpam_suite.data import prepare
 from gpam_suite.evaluation.checkpoint import load_model
 from gpam_suite.evaluation.evaluate import evaluate
@@ -22,7 +22,7 @@ def evaluate_again(cfg: DictConfig) -> None:
     folder = Path(cfg.run)
     if not (folder / CONFIG).is_file():
         raise UsageError(f"run: {folder} is not a run's folder (it has no {CONFIG}); wanted one under <results>/runs/")
-    own = OmegaConf.load(folder / CONFIG)
+    own = stored(folder / CONFIG)
     given = {key: value for key, value in cfg.evaluation.items() if value is not None}
     inapplicable = [key for key in given if key not in own.evaluation]
     if inapplicable:

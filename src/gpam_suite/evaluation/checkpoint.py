@@ -1,7 +1,5 @@
 """A checkpoint back into a model, with a clear word when it is cut off or belongs to another model."""
 
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,24 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         UsageError: it is not there, or cut off.
     """
+    import gpam_fairseq.compat  # noqa: F401  (before fairseq: its loader takes plain data only)
+
+    # isort: split
     from fairseq import checkpoint_utils
 
     if not path.is_file():
         raise UsageError(f"no checkpoint at {path}; train first, or name another with evaluation.checkpoint")
     try:
-        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    except (EOFError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile, KeyError, OSError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:  # what torch's reader and fairseq's upgrades raise for damaged bytes is no short list
+        first_line = " ".join(str(error).split())[:200] or type(error).__name__
         raise UsageError(f"{path} cannot be read, it seems cut off ({first_line}); delete it and train again") from None
+    model = state.get("model")
+    if not isinstance(model, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in model.values()):
+        raise UsageError(f"{path} cannot be read, it holds no model's parameters; delete it and train again")
+    return state
 
 
 def load_model(path: Path, fairseq_config: DictConfig, task: Any) -> torch.nn.Module:

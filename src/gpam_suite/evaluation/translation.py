@@ -34,13 +34,20 @@ class Metrics:
         return [own.sys_len, own.ref_len, *own.counts, *own.totals]
 
 
-@torch.no_grad()
 def translate(model: Any, task: Any, split: str, *, beam: int, length_penalty: float, max_tokens: int) -> list[str]:
     """Best hypothesis of every sentence of ``split``, in its order, still segmented as the model was trained.
 
     ``length_penalty`` is fairseq's ``lenpen``: scores are divided by ``length ** length_penalty``.
     """
     dataset = task.load_dataset(split) or task.dataset(split)
+    return translate_sentences(model, task, dataset, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens)
+
+
+@torch.no_grad()
+def translate_sentences(
+    model: Any, task: Any, dataset: Any, *, beam: int, length_penalty: float, max_tokens: int
+) -> list[str]:
+    """:func:`translate` of the sources of a fairseq data set, which need not be a split of the task's data."""
     generator = task.build_generator(
         [model], OmegaConf.create({"beam": beam, "lenpen": length_penalty, "max_len_a": 1.2, "max_len_b": 10})
     )

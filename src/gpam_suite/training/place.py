@@ -7,7 +7,10 @@ from omegaconf import DictConfig
 from gpam_suite.data import Prepared
 
 CONFIG, CHECKPOINTS, OUTCOME, WORKER_LOG = "config.yaml", "checkpoints", "outcome.json", "train.log"
+TRAINED = "trained"  # an empty file beside the checkpoints: training has come to its end
 DIVERGED_EXIT = 3
+CHECK_EVERY = "GPAM_CHECK_ATTENTION_EVERY"
+"""Environment variable of the worker: updates between two checks of attention's invariants; 0 (the default): none."""
 
 
 def place(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> None:
@@ -17,3 +20,8 @@ def place(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> None:
         fairseq_config.task.source_lang = prepared.source_lang
         fairseq_config.task.target_lang = prepared.target_lang
     fairseq_config.checkpoint.save_dir = str(folder / CHECKPOINTS)
+
+
+def rank_log(folder: Path, rank: int) -> Path:
+    """What process ``rank`` of several says; the first one's is :data:`WORKER_LOG`."""
+    return folder / f"train-rank{rank}.log"

@@ -12,6 +12,7 @@ import gpam_fairseq  # noqa: F401
 from fairseq.logging.meters import AverageMeter, StopwatchMeter, TimeMeter
 from fairseq.logging.progress_bar import BaseProgressBar
 
+from gpam_suite.formatting import duration
 from gpam_suite.records import append_history
 
 _NAMES = {
@@ -56,7 +57,7 @@ class Progress:
             parts.append(f"token perplexity {row['token_perplexity']:.1f}")
         if row.get("tokens_per_second"):
             parts.append(f"{row['tokens_per_second']:,.0f} tokens/s")
-        parts.append(f"{_duration(left)} left" if left is not None else "time left unknown")
+        parts.append(f"{duration(left)} left" if left is not None else "time left unknown")
         print(" | ".join(parts), file=sys.stderr, flush=True)
 
 
@@ -87,6 +88,23 @@ class HistoryBar(BaseProgressBar):
             self.progress.show(step or 0, row)
 
 
+class SilentBar(BaseProgressBar):
+    """For the processes of a run that are not the first."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.iterable
+
+    def log(self, *_: Any, **__: Any) -> None:
+        """Nothing: the first process writes what all of them found."""
+
+    print = log
+
+
+def silent_bar(iterable: Any, epoch: int | None = None, prefix: str | None = None, **_: Any) -> SilentBar:
+    """Takes the place of ``fairseq.logging.progress_bar.progress_bar`` where nothing is to be written."""
+    return SilentBar(iterable, epoch, prefix)
+
+
 def _number(value: Any) -> float | None:
     if isinstance(value, AverageMeter | TimeMeter):
         value = value.avg
@@ -94,13 +112,3 @@ def _number(value: Any) -> float | None:
         value = value.sum
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )

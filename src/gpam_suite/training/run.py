@@ -14,10 +14,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite import environment
+from gpam_suite import environment, live
 from gpam_suite.command_line import RunFailed
 from gpam_suite.configuration import check, check_pieces, folder_of, identity, model_options, overrides_label
 from gpam_suite.data import Prepared, prepare
+from gpam_suite.data.unchanged import check_same_data, check_whole
 from gpam_suite.history_rows import summary
 from gpam_suite.records import (
     HEADLINE_METRIC,
@@ -25,33 +26,50 @@ from gpam_suite.records import (
     is_finished,
     read_history,
     read_record,
+    remove_unfinished,
     write_atomically,
     write_record,
 )
+from gpam_suite.sharing import devices
 from gpam_suite.show import show
+from gpam_suite.stopping import STOPPED_EXIT, Preempted, die_with, on_sigterm, passed_on, stop_now
 from gpam_suite.tracking import Tracker
+from gpam_suite.training.command import worker_command
+from gpam_suite.training.follow import follow
 from gpam_suite.training.lock import locked
-from gpam_suite.training.place import CONFIG, DIVERGED_EXIT, OUTCOME, WORKER_LOG
+from gpam_suite.training.place import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, WORKER_LOG
+from gpam_suite.training.ranks import check_place, place_of
 
 log = logging.getLogger(__name__)
 
 
-def run(cfg: DictConfig) -> float:
-    """Prepare the data, train, evaluate and record; a finished run is skipped. Returns the headline metric.
+def run(cfg: DictConfig) -> float | None:
+    """Prepare the data, train, evaluate and record; a finished run is skipped.
+
+    Returns the headline metric; None in a process that is not the first of several (:mod:`gpam_suite.training.ranks`).
 
     Raises:
         UsageError: the configuration, the data or the results folder is wrong; nothing was started.
         RunFailed: training or evaluation ended without a result; the record says why.
+        Preempted: SIGTERM came; training was saved, and the same call goes on.
     """
     check(cfg)
     folder = folder_of(cfg)
     _check_writable(folder)
-    with locked(folder):
+    place = place_of()
+    if place is not None:
+        check_place(place, devices(cfg))
+        if place.rank > 0:
+            return follow(cfg, folder, place)
+    with locked(folder), on_sigterm(stop_now):
+        remove_unfinished(folder)
         if is_finished(folder):
             record = read_record(folder)
+            check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
             log.info("already finished: %s", folder)
             return record.headline
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+        check_whole(prepared)
         check_pieces(cfg, prepared)
         return _run(cfg, folder, prepared)
 
@@ -60,10 +78,11 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
     show(cfg)
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
-    started, clock = _now(), time.monotonic()
+    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     with Tracker(cfg, folder) as tracker:
         status, reason = _work(cfg, folder, prepared, tracker)
-        record = _record(cfg, folder, prepared, status, reason, started)
+        ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
+        record = _record(cfg, folder, prepared, status, reason, started, ended)
         write_record(folder, record)
         tracker.finish(record)
     (folder / OUTCOME).unlink(missing_ok=True)
@@ -76,19 +95,27 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
 
 def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> tuple[str, str | None]:
     """Train and evaluate in a process of their own; returns the status and, unless finished, the reason."""
-    variables = {**os.environ, "OMP_NUM_THREADS": str(cfg.gpu.threads), "PYTHONUNBUFFERED": "1"}
-    variables["PYTHONPATH"] = os.pathsep.join([str(environment.ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "gpam_suite.training.worker", str(folder), str(prepared.folder)]
+    variables = environment.for_worker(cfg.gpu.threads) | {CHECK_EVERY: str(cfg.checks.attention_every)}
+    command = worker_command(devices(cfg), folder, prepared.folder)
     with (
         (folder / WORKER_LOG).open("a", encoding="utf-8") as worker_log,
-        subprocess.Popen(command, env=variables, stdout=worker_log, stderr=subprocess.PIPE, text=True) as worker,
+        subprocess.Popen(
+            command,
+            env=variables,
+            stdout=worker_log,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509  (one call of C, which takes no lock)
+        ) as worker,
+        passed_on(worker) as asked_to_stop,
     ):
         last_lines: list[str] = []
         try:
             for line in worker.stderr:
                 worker_log.write(line)
                 if line.startswith(f"{cfg.model.name} {cfg.dataset.name} seed"):
-                    print(line, end="", file=sys.stderr, flush=True)
+                    if not live.has_terminal():
+                        print(line, end="", file=sys.stderr, flush=True)
                     tracker.update()
                 elif line.strip():
                     last_lines = [*last_lines[-20:], line.strip()]
@@ -96,6 +123,8 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
         except BaseException:
             worker.kill()
             raise
+    if asked_to_stop.is_set():
+        raise Preempted(last_lines[-1] if code == STOPPED_EXIT else "it goes on from its last checkpoint")
     if code == 0:
         return "finished", None
     reason = last_lines[-1] if last_lines else f"the process ended with code {code} and said nothing"
@@ -105,7 +134,13 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
 
 
 def _record(
-    cfg: DictConfig, folder: Path, prepared: Prepared, status: str, reason: str | None, started: str
+    cfg: DictConfig,
+    folder: Path,
+    prepared: Prepared,
+    status: str,
+    reason: str | None,
+    started: datetime.datetime,
+    ended: datetime.datetime,
 ) -> dict[str, Any]:
     outcome: dict[str, Any] = json.loads((folder / OUTCOME).read_text()) if status == "finished" else {}
     history = read_history(folder)
@@ -147,15 +182,11 @@ def _record(
         "git": environment.git(),
         "hardware": environment.hardware(),
         "command": cfg.command or environment.command(),
-        "started": started,
-        "finished": _now(),
+        "started": started.isoformat(timespec="seconds"),
+        "finished": ended.isoformat(timespec="seconds"),
         "updates": outcome.get("updates", max((row.get("update") or 0 for row in history), default=0)),
         "config_hash": config_hash(identity(cfg)),
     }
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _check_writable(folder: Path) -> None:
@@ -163,7 +194,7 @@ def _check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}.tmp"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
             f"cannot write the run's folder {folder} ({error.strerror}); set paths.results to a folder that you may "

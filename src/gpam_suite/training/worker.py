@@ -1,11 +1,15 @@
 """The process of one run: ``python -m gpam_suite.training.worker RUN_FOLDER DATA_FOLDER`` trains and evaluates.
 
+Of several processes (:mod:`gpam_suite.training.ranks`) each trains, and the first writes and evaluates.
+
 A process of its own, since fairseq keeps the best score, meters and log handlers in globals, and so that a crash of
 one run leaves the others alone. What it found out is in ``outcome.json``, written at the end.
 """
 
+import contextlib
 import json
 import logging
+import os
 import resource
 import sys
 import time
@@ -17,20 +21,24 @@ import gpam_fairseq  # noqa: F401  (before fairseq)
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from gpam.errors import UsageError
 from gpam_suite.configuration import fairseq_config
 from gpam_suite.data import Prepared
 from gpam_suite.evaluation.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluation.evaluate import evaluate
-from gpam_suite.records import write_atomically
+from gpam_suite.mending import to_mend
+from gpam_suite.records import cut_history, write_atomically
+from gpam_suite.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
+from gpam_suite.training.checkpoints import exact_checkpoints, saves_before_stopping
+from gpam_suite.training.distributed import distribute, leave
+from gpam_suite.training.divergence import Diverged, located_divergence, not_finite
 from gpam_suite.training.flops import lengths, train_flops_per_token
 from gpam_suite.training.histories import histories
+from gpam_suite.training.invariants import Violated, checked_attention
 from gpam_suite.training.parameters import count_parameters
-from gpam_suite.training.place import CONFIG, DIVERGED_EXIT, OUTCOME, place
-from gpam_suite.training.progress import Progress
-
-
-class Diverged(Exception):
-    """The loss stopped being a number."""
+from gpam_suite.training.place import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED, place
+from gpam_suite.training.progress import Progress, silent_bar
+from gpam_suite.training.ranks import is_first
 
 
 def main(folder: Path, data: Path) -> None:
@@ -40,8 +48,14 @@ def main(folder: Path, data: Path) -> None:
     own = fairseq_config(cfg)
     place(own, folder, prepared)
     own.common.no_progress_bar = True
-    if not _is_trained(own):
+    distribute(own, cfg)
+    done = _updates(own)
+    if not _is_trained(own, done):
+        if is_first():
+            cut_history(folder, done)
         _train(own, folder, f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}")
+    if not is_first():
+        return
     trained = time.monotonic()
 
     from gpam_fairseq.install import attention_classes
@@ -49,10 +63,12 @@ def main(folder: Path, data: Path) -> None:
     from fairseq import tasks
 
     task = tasks.setup_task(own.task)
+    last = read_checkpoint(Path(own.checkpoint.save_dir) / "checkpoint_last.pt")
+    if name := not_finite(last["model"]):
+        raise Diverged(f"update {_done(last)}: parameter {name} is not finite behind it, the last one")
     best = Path(own.checkpoint.save_dir) / f"checkpoint_{cfg.evaluation.checkpoint}.pt"
     model = load_model(best, own, task)
     metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
-    last = read_checkpoint(Path(own.checkpoint.save_dir) / "checkpoint_last.pt")
     outcome = {
         "metrics": metrics,
         "protocol": protocol,
@@ -61,8 +77,8 @@ def main(folder: Path, data: Path) -> None:
             "train_per_token": train_flops_per_token(model, *lengths(prepared, own.task.get("tokens_per_sample")))
         },
         "attention_modules": attention_classes(model),
-        "updates": last["optimizer_history"][-1]["num_updates"],
-        "train_seconds": last["extra_state"]["previous_training_time"],
+        "updates": _done(last),
+        "train_seconds": float(last["extra_state"]["previous_training_time"]),
         "evaluate_seconds": time.monotonic() - trained,
         "peak_bytes": _peak_bytes(),
         "world_size": own.distributed_training.distributed_world_size,
@@ -70,12 +86,20 @@ def main(folder: Path, data: Path) -> None:
     write_atomically(folder / OUTCOME, json.dumps(outcome))
 
 
-def _is_trained(own: DictConfig) -> bool:
+def _updates(own: DictConfig) -> int:
+    """Updates that ``checkpoint_last.pt`` has behind it, 0 without one."""
     last = Path(own.checkpoint.save_dir) / "checkpoint_last.pt"
-    if not last.is_file():
-        return False
-    done = read_checkpoint(last)["optimizer_history"][-1]["num_updates"]
-    return done >= own.optimization.max_update
+    return _done(read_checkpoint(last)) if last.is_file() else 0
+
+
+def _done(checkpoint: dict[str, Any]) -> int:
+    return checkpoint["optimizer_history"][-1]["num_updates"]
+
+
+def _is_trained(own: DictConfig, done: int) -> bool:
+    """Whether nothing is left to train; early stopping and its like leave a mark, as ``done`` does not tell."""
+    marked = (Path(own.checkpoint.save_dir) / TRAINED).exists()
+    return done >= own.optimization.max_update or (done > 0 and marked)
 
 
 def _train(own: DictConfig, folder: Path, title: str) -> None:
@@ -83,26 +107,32 @@ def _train(own: DictConfig, folder: Path, title: str) -> None:
     from gpam_fairseq.install import check_attention
 
     from fairseq.distributed import utils as distributed_utils
-    from fairseq.tasks.fairseq_task import FairseqTask
+    from fairseq.trainer import Trainer
     from fairseq_cli import train as fairseq_train
 
-    stock_build = FairseqTask.build_model
+    stock_init = Trainer.__init__
 
-    def build_checked(task: Any, *args: Any, **kwargs: Any) -> torch.nn.Module:
-        model = stock_build(task, *args, **kwargs)
-        check_attention(model, *attention_and_options(own.model))
-        return model
+    def init_checked(trainer: Any, cfg: Any, task: Any, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        check_attention(model, *attention_and_options(own.model))  # here, as not every task builds by FairseqTask's way
+        stock_init(trainer, cfg, task, model, *args, **kwargs)
 
-    FairseqTask.build_model = build_checked
+    Trainer.__init__ = init_checked
     progress = Progress(folder, title, own.optimization.max_update)
-    fairseq_train.progress_bar.progress_bar = progress.bar
+    fairseq_train.progress_bar.progress_bar = progress.bar if is_first() else silent_bar
     try:
-        with histories(folder, own.common.log_interval):
+        with (
+            exact_checkpoints(Path(own.checkpoint.save_dir)),
+            saves_before_stopping() if is_first() else contextlib.nullcontext(),
+            located_divergence(),
+            checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
+            histories(folder, own.common.log_interval),
+        ):
             distributed_utils.call_main(own, fairseq_train.main)
-    except FloatingPointError as error:
-        raise Diverged(str(error)) from None
+        leave()
+        if is_first():
+            write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
     finally:
-        FairseqTask.build_model = stock_build
+        Trainer.__init__ = stock_init
 
 
 def _peak_bytes() -> int:
@@ -115,7 +145,19 @@ def _peak_bytes() -> int:
 if __name__ == "__main__":
     logging.getLogger("fairseq").setLevel(logging.INFO)
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
+        with on_sigterm(stop_now if is_first() else lambda: None):  # the first process says when all of them stop
+            main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except Preempted as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(STOPPED_EXIT)
     except Diverged as diverged:
         print(diverged, file=sys.stderr)
         sys.exit(DIVERGED_EXIT)
+    except Violated as violated:
+        sys.exit(str(violated))
+    except UsageError:
+        raise
+    except Exception as error:
+        if (sentence := to_mend(error)) is None:
+            raise
+        sys.exit(f"UsageError: {sentence}")

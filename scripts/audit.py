@@ -1,0 +1,84 @@
+"""What is installed against what was locked, offline; then the lock against PyPI's database of known weaknesses.
+
+The first half needs no network: every package has its pinned version, nothing unpinned is there, and every installed
+file has the hash that its package says. The second asks the database through pip-audit, in an environment of its own.
+"""
+
+import base64
+import csv
+import hashlib
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+AUDIT = "pip-audit==2.10.1"
+NOT_LOCKED = (
+    "pip",
+    "gpam-suite",
+    "torch",
+    "nvidia-",
+    "cuda-",
+)  # pip is the interpreter's; torch and its own by version
+FAILED = 1
+
+
+def main() -> int:
+    wrong = [sentence for package in importlib.metadata.distributions() for sentence in complaints(package)]
+    for sentence in sorted(wrong):
+        print(f"audit: {sentence}", file=sys.stderr)
+    if wrong:
+        return FAILED
+    print("audit: what is installed is what was locked, byte for byte", flush=True)
+    return weaknesses()
+
+
+def complaints(package: importlib.metadata.Distribution) -> list[str]:
+    """What is wrong with an installed package: its version, or one of its files."""
+    name = canonical(package.metadata["Name"])
+    found = []
+    if not name.startswith(NOT_LOCKED) and pins().get(name) != package.version:
+        found.append(f"{name} {package.version} is installed, the pin is {pins().get(name, 'none')}; make setup")
+    for file, hashed, _ in csv.reader((package.read_text("RECORD") or "").splitlines()):
+        path = Path(package.locate_file(file))
+        if hashed and (not path.is_file() or _digest(path) != hashed.partition("=")[2]):
+            found.append(f"{name}: {file} is not the file that was installed; remove the environment and make setup")
+    return found
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return {canonical(name): version for name, _, version in (line.partition("==") for line in lines) if version}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _digest(path: Path) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
+
+
+def weaknesses() -> int:
+    """pip-audit on requirements.lock; a package that the database does not know, or was not asked for, is a failure."""
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder) / "bin" / "python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", AUDIT], check=True)
+        asked = [python, "-m", "pip_audit", "--strict", "--disable-pip", "--no-deps", "--progress-spinner", "off"]
+        ended = subprocess.run(
+            [*asked, "--requirement", ROOT / "requirements.lock"], capture_output=True, text=True, check=False
+        )
+    print(ended.stdout, end="")
+    lines = ended.stderr.strip().splitlines() or [""]
+    if ended.returncode:
+        print(f"audit: weaknesses are found, or not asked for where no database answers ({lines[-1]})", file=sys.stderr)
+    return FAILED if ended.returncode else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""requirements.lock: every pinned package with the hashes of its files. lock.py writes it, lock.py EXTRA,... reads it.
+
+`lock.py` alone asks the package index and writes the file from constraints.txt. `lock.py test,triton` prints what pip
+installs for these extras of pyproject.toml, and `lock.py build` what the others need to be built. torch is not in it:
+its files differ from build to build of one version (CPU, CUDA releases), so scripts/setup.sh installs it by version.
+
+Only the standard library is imported here, as nothing is installed yet when it is needed.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK, CONSTRAINTS, PROJECT = ROOT / "requirements.lock", ROOT / "constraints.txt", ROOT / "pyproject.toml"
+UV = "uv==0.13.9"
+BY_VERSION = "torch"
+BUILD = ("setuptools", "cython", "numpy")
+ONLY = "# only for: "
+HEAD = f"""# Made by `make lock` from constraints.txt: every package with the SHA-256 of the files that there are of it.
+# {BY_VERSION} is missing on purpose: scripts/setup.sh installs it by its version, of whatever build is supplied.
+"""
+USAGE_ERROR = 2
+
+
+def main() -> int:
+    if len(sys.argv) > 2:
+        print(f"lock: got {' '.join(sys.argv[1:])}, wanted at most a list of extras", file=sys.stderr)
+        return USAGE_ERROR
+    if len(sys.argv) == 1:
+        LOCK.write_text(locked(), encoding="utf-8")
+        print(LOCK.relative_to(ROOT))
+        return 0
+    words = [word.strip() for word in sys.argv[1].split(",") if word.strip()]
+    if words == ["build"]:
+        print("".join(text for name, (_, text) in stanzas().items() if name in BUILD), end="")
+        return 0
+    for word in words:
+        if word not in extras():
+            print(f"EXTRAS: no extra '{word}' (wanted some of {', '.join(extras())})", file=sys.stderr)
+            return USAGE_ERROR
+    print("".join(text for only, text in stanzas().values() if not only or only & set(words)), end="")
+    return 0
+
+
+def project() -> dict:
+    return tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+
+
+def extras() -> list[str]:
+    """The optional parts of the project."""
+    return list(project()["optional-dependencies"])
+
+
+def requirements(extra: str | None) -> list[str]:
+    """What pyproject.toml asks for, without torch."""
+    asked = [*project()["dependencies"], *(project()["optional-dependencies"][extra] if extra else [])]
+    return [line for line in asked if re.match(r"[\w.-]+", line)[0] != BY_VERSION]
+
+
+def stanzas() -> dict[str, tuple[set[str], str]]:
+    """Package to the extras that alone want it (none: everybody does) and its lines in requirements.lock."""
+    found, only, name = {}, set(), ""
+    for line in LOCK.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.startswith(ONLY):
+            only = set(line.removeprefix(ONLY).strip().split(", "))
+        elif match := re.match(r"([\w.-]+)==", line):
+            name = match[1]
+            found[name], only = (only, line), set()
+        elif line.startswith(" "):
+            found[name] = (found[name][0], found[name][1] + line)
+    return found
+
+
+def locked() -> str:
+    """The text of requirements.lock."""
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder) / "bin" / "python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", UV], check=True)
+        compiling = [python, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
+        compiling += ["--no-header", "--no-annotate"]
+        pins = Path(folder) / "pins.txt"
+        lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
+        pins.write_text("".join(line for line in lines if not line.startswith(f"{BY_VERSION}==")), encoding="utf-8")
+        text = output([*compiling, "--no-deps", "--generate-hashes", pins])
+
+        def closure(extra: str | None) -> set[str]:
+            """The packages that the project, or the project with an extra, comes down to, without torch's own."""
+            asked = Path(folder) / "asked.txt"
+            asked.write_text("\n".join(requirements(extra)) + "\n", encoding="utf-8")
+            return names(output([*compiling, "--constraint", pins, asked]))
+
+        base = closure(None)
+        wanted = {extra: closure(extra) - base for extra in extras()}
+    parts = [HEAD]
+    for line in text.splitlines(keepends=True):
+        if match := re.match(r"([\w.-]+)==", line):
+            only = [extra for extra, more in wanted.items() if match[1] in more]
+            parts += [f"{ONLY}{', '.join(only)}\n"] if only else []
+        parts.append(line)
+    return "".join(parts)
+
+
+def output(command: list) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def names(text: str) -> set[str]:
+    return set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

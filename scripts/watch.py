@@ -1,0 +1,39 @@
+"""The members of an experiment that runs elsewhere (a queue, another terminal): watch.py RESULTS EXPERIMENT."""
+
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from gpam.errors import UsageError
+from gpam_suite.command_line import guarded
+from gpam_suite.live import EVERY, watch
+from gpam_suite.members import RUNNING, Member, read_member
+from gpam_suite.records import safe_name
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        raise UsageError(
+            f"got {' '.join(sys.argv[1:]) or 'nothing'}, wanted a results folder and an experiment: {__doc__}"
+        )
+    root = Path(sys.argv[1]) / "runs" / safe_name(sys.argv[2])
+    if not root.is_dir():
+        known = sorted(folder.name for folder in root.parent.glob("*"))
+        raise UsageError(f"no runs at {root}; wanted one of {', '.join(known) or 'a folder with runs'}")
+
+    def look() -> list[Member]:
+        return [read_member(folder) for folder in sorted(root.glob("*/seed*"))]
+
+    def done(members: list[Member]) -> bool:
+        running = any(member.status == RUNNING for member in members)
+        if running:
+            time.sleep(EVERY)
+        return not running
+
+    watch(look, Console(highlight=False), done)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

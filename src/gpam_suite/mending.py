@@ -1,0 +1,35 @@
+"""What stopped a command from outside: a full disk, a limit, a folder that cannot be written or is gone, no memory."""
+
+import errno
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
+
+
+def to_mend(error: BaseException | None) -> str | None:
+    """One sentence on what the user can mend, where that is why ``error`` was raised; else None.
+
+    torch says what it could not write or allocate by a RuntimeError, so the errors before it are looked at as well.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return (
+                f"the disk is full, or a quota or limit reached ({error.strerror}{_of(error)}); make room, or choose "
+                "another folder (paths.results, paths.data), and start again"
+            )
+        if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+            return f"cannot write {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
+        if isinstance(error, OSError) and (error.errno == errno.ENOENT or "not found" in str(error)):
+            return f"a file is gone while it was needed ({' '.join(str(error).split())[:200]}); start again to go on"
+        if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+            return (
+                "there is not enough memory, or a limit of it is reached; free some, or take less at a time (JOBS, "
+                "fairseq.dataset.max_tokens), and start again"
+            )
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _of(error: OSError) -> str:
+    return f", {error.filename}" if error.filename else ""

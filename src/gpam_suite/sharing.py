@@ -1,0 +1,66 @@
+"""How devices share an update: a recipe's batch is that of one device, and any number of devices sees as many tokens.
+
+An update holds at most ``max_tokens x update_freq`` tokens. ``n`` devices take fewer batches each (``update_freq / n``)
+where that goes, and smaller ones (``max_tokens``) for what is left.
+"""
+
+from math import gcd
+
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError, did_you_mean
+
+HALF = ("fp16", "bf16")
+PRECISIONS = ("fp32", *HALF)
+
+
+def devices(cfg: DictConfig) -> int:
+    """``gpu.devices``; 1 in the configuration of a run from before there was a choice."""
+    return OmegaConf.select(cfg, "gpu.devices", default=1)
+
+
+def precision(cfg: DictConfig) -> str:
+    """``gpu.precision``: one of :data:`PRECISIONS`."""
+    return OmegaConf.select(cfg, "gpu.precision", default="fp32")
+
+
+def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
+    """Raise UsageError where ``gpu`` asks for what cannot be; ``complete`` is fairseq's part."""
+    count, of = devices(cfg), precision(cfg)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"gpu.devices: got '{count}', wanted a whole number of at least 1")
+    if of not in PRECISIONS:
+        raise UsageError(
+            f"gpu.precision: got '{of}'{did_you_mean(str(of), PRECISIONS)}, wanted one of {', '.join(PRECISIONS)}"
+        )
+    if of in HALF and complete.common.cpu:
+        raise UsageError(f"gpu.precision={of} needs a GPU: fairseq's half precision does not run on a processor")
+    shared(complete, count)
+
+
+def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
+    """The options of fairseq's that ``count`` devices change, by group: ``optimization`` and ``dataset``.
+
+    Raises:
+        UsageError: the batch cannot be cut so that an update keeps its tokens.
+    """
+    frequencies, most = list(complete.optimization.update_freq), complete.dataset.max_tokens
+    common = count
+    for frequency in frequencies:
+        common = gcd(common, int(frequency))
+    rest = count // common
+    found: dict[str, dict[str, object]] = {"optimization": {"update_freq": [int(f) // common for f in frequencies]}}
+    if rest == 1:
+        return found
+    if most is None or most % rest:
+        raise UsageError(
+            f"gpu.devices={count} cannot share an update of update_freq={frequencies} batches with at most "
+            f"max_tokens={most} tokens evenly; set fairseq.optimization.update_freq to a multiple of {count}"
+        )
+    length = complete.task.get("tokens_per_sample")
+    if length is not None and most // rest < length:
+        raise UsageError(
+            f"gpu.devices={count} leaves each device {most // rest} tokens of fairseq.dataset.max_tokens={most}, less "
+            f"than one sample of {length}; use fewer devices, or raise max_tokens or update_freq"
+        )
+    return found | {"dataset": {"max_tokens": most // rest}}

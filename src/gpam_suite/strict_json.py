@@ -1,0 +1,45 @@
+"""JSON as this suite writes it: no NaN or infinity, no number beyond a double, no key twice."""
+
+import json
+import math
+from typing import Any
+
+_LARGEST = 1 << 63
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: not JSON, not UTF-8, nested too deeply, or one of the things above; its text is one line.
+    """
+    try:
+        return json.loads(
+            text, parse_constant=_no_number, parse_float=_float, parse_int=_int, object_pairs_hook=_no_key_twice
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _float(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:20]} is larger than any number here")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > 20 or abs(value := int(text)) > _LARGEST:
+        raise ValueError(f"{text[:20]} is larger than any number here")
+    return value
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return found

@@ -1,0 +1,54 @@
+"""What may happen to an input: a result, or one sentence with exit code 2; neither a traceback nor a hang."""
+
+import contextlib
+import io
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpam_suite.command_line import RunFailed, guarded
+
+SECONDS = 20  # for one case, on a machine with other work
+REFUSED = object()
+
+
+class Broken(AssertionError):
+    """The promise is broken."""
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What ``work`` returns, or :data:`REFUSED` where the commands would print one sentence and exit with 2.
+
+    Raises:
+        Broken: any other exception, a sentence that is none, or no end.
+    """
+    found: list[Any] = []
+    with _limit(), contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = guarded(lambda: found.append(work()))
+        except (Exception, SystemExit) as error:
+            raise Broken(f"a traceback: {''.join(traceback.format_exception(error))[-1500:]}") from None
+    if code == 0:
+        return found[0]
+    sentence = said.getvalue()
+    if code != 2 or len(sentence.strip().splitlines()) != 1 or len(sentence) > 1500:
+        raise Broken(f"exit code {code} with {sentence!r}, wanted one sentence and 2")
+    return REFUSED
+
+
+@contextlib.contextmanager
+def _limit() -> Iterator[None]:
+    def over(*_: Any) -> None:
+        raise Broken(f"no end after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+__all__ = ["REFUSED", "Broken", "RunFailed", "outcome"]

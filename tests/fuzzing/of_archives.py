@@ -1,0 +1,89 @@
+"""Archives: whatever is in them, the named file comes out or a sentence, and nothing is written anywhere."""
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from fuzzing.damage import damaged
+from fuzzing.judge import REFUSED, Broken, outcome
+from fuzzing.target import Target
+from gpam_suite.data.unpack import open_member
+
+_CONTENT = b"one\ntwo\n"
+_KINDS = [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
+
+
+def _tar(mode: str, entries: list[tuple[str, bytes, str]]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        for name, kind, link in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, link
+            entry.size = len(_CONTENT) if kind == tarfile.REGTYPE else 0
+            archive.addfile(entry, io.BytesIO(_CONTENT))
+    return file.getvalue()
+
+
+def _zip(method: int) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("../evil", b"evil")
+        archive.writestr("folder/a", _CONTENT)
+    return file.getvalue()
+
+
+_USUAL = [("x", tarfile.DIRTYPE, ""), ("folder/a", tarfile.REGTYPE, "")]
+WHOLE = [*(_tar(mode, _USUAL) for mode in ("w", "w:gz", "w:bz2", "w:xz")), *map(_zip, (0, 8, 12, 14))]
+_NAMES = ["folder/a", "./folder/a", "../folder/a", "/folder/a", "evil", "../../evil", "", "a\0b"]
+
+
+def damaged_archive(content: bytes, folder: Path) -> None:
+    """tar has no checksum of a content, so a changed byte may come out; zip, gzip, bz2 and xz have."""
+    found = _read(content, "folder/a", folder)
+    plain_tar = content[257:262] == b"ustar"
+    if found is not REFUSED and found != _CONTENT and not plain_tar:
+        raise Broken(f"{content!r} gave {found!r}")
+
+
+def _strange(case: tuple[list[tuple[str, bytes, str]], str], folder: Path) -> None:
+    entries, member = case
+    found = _read(_tar("w", entries), member, folder)
+    plain = {name.removeprefix("./") for name, kind, _ in entries if kind == tarfile.REGTYPE}
+    if found is REFUSED and member in plain and member not in ("", "a\0b") and ".." not in member and member[0] != "/":
+        raise Broken(f"{member!r} is there and was refused")
+    if found not in (REFUSED, _CONTENT):
+        raise Broken(f"{member!r} gave {found!r}")
+
+
+def _read(content: bytes, member: str, folder: Path) -> object:
+    path = folder / "archive"
+    path.write_bytes(content)
+
+    def work() -> bytes:
+        with open_member(path, member) as file:
+            return file.read()
+
+    found = outcome(work)
+    if [entry.name for entry in folder.iterdir()] != ["archive"] or list(folder.parent.glob("*evil*")):
+        raise Broken("something was written")
+    return found
+
+
+TARGETS = (
+    Target("archives", lambda _: damaged(*WHOLE), damaged_archive, 700, 100),
+    Target(
+        "archives with links, devices and names that lead out",
+        lambda _: st.tuples(
+            st.lists(
+                st.tuples(st.sampled_from(_NAMES[:6]), st.sampled_from(_KINDS), st.sampled_from(_NAMES[:6])), max_size=4
+            ),
+            st.sampled_from(_NAMES),
+        ),
+        _strange,
+        600,
+        60,
+    ),
+)

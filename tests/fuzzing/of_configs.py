@@ -1,0 +1,157 @@
+"""Configurations and overrides: a run that could start, or one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from fuzzing.damage import damaged
+from fuzzing.judge import REFUSED, Broken, outcome
+from fuzzing.of_records import changed
+from fuzzing.target import Target
+from gpam_suite.configuration import CONFIGS, check, folder_of, identity, stored
+from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing
+from gpam_suite.data.sources import open_source
+from gpam_suite.data.unpack import refuse_outside
+from gpam_suite.trust import guarded_composition
+
+_TREES: list[dict[str, Any]] = []
+
+
+def _trees() -> list[dict[str, Any]]:
+    """Whole configurations of a language model, a translation and a task with answers."""
+    if not _TREES:
+        for words in ([], ["experiment=nmt_laptop", "model=dagpam"], ["dataset=copy", "model=softmax_more_heads"]):
+            with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+                _TREES.append(OmegaConf.to_container(compose("train", overrides=words), resolve=True))
+    return _TREES
+
+
+def _config(tree: dict[str, Any], folder: Path) -> None:
+    def work() -> Path:
+        cfg = OmegaConf.create(tree)
+        check(cfg)
+        identity(cfg)
+        return folder_of(cfg)
+
+    found = outcome(work)
+    if found is REFUSED and tree in _trees():
+        raise Broken("a good configuration was refused")
+    if found is not REFUSED and ".." in found.parts:
+        raise Broken(f"a run would write into {found}")
+
+
+_NODES = [path for path in sorted((CONFIGS / "dataset").glob("*.yaml"))]
+
+
+def _nodes() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    found = []
+    for path in _NODES:
+        recipe = OmegaConf.to_container(OmegaConf.load(CONFIGS / "recipe" / path.name)).get("preprocessing") or {}
+        found.append({"dataset": OmegaConf.to_container(OmegaConf.load(path)), "preprocessing": recipe})
+    return found
+
+
+def _node(tree: dict[str, Any], folder: Path) -> None:
+    """Up to the point where data would be read: no name leads out of its folder."""
+    folder = folder / "data"
+    folder.mkdir(exist_ok=True)
+
+    def work() -> dict[str, Any]:
+        dataset, options = check_dataset(tree.get("dataset")), check_preprocessing(tree.get("preprocessing"))
+        check_fit(dataset, options)
+        open_source(dataset, {"data": str(folder), "mirror": None, "offline": True})
+        return dataset
+
+    found = outcome(work)
+    if found is not REFUSED:
+        refuse_outside(found["name"], "data set")
+    if any(path.name != "downloads" for path in folder.iterdir()) or len(list(folder.parent.iterdir())) > 1:
+        raise Broken(f"something was written: {list(folder.parent.rglob('*'))}")
+
+
+_WORDS = st.sampled_from(
+    [
+        "seed",
+        "model",
+        "dataset",
+        "recipe",
+        "gpu",
+        "experiment",
+        "evaluation",
+        "tracking",
+        "fairseq",
+        "x.y",
+        "hydra.run.dir",
+    ]
+) | st.sampled_from(
+    [
+        "fairseq.optimization.lr",
+        "model.lambda_neg",
+        "fairseq.model.decoder_layers",
+        "paths.results",
+        "preprocessing.bpe_size",
+    ]
+)
+_VALUES = st.sampled_from(
+    [
+        "1",
+        "-1",
+        "",
+        "null",
+        "dagpam",
+        "softmx",
+        "[1,2]",
+        "{a: b}",
+        "1,2",
+        "'",
+        '"',
+        "${seed}",
+        "${x}",
+        "${oc.env:PATH}",
+        "???",
+        "\\",
+    ]
+) | st.text(max_size=6)
+
+
+def _override(words: list[str], folder: Path) -> None:
+    def work() -> object:
+        with guarded_composition(), initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = compose("train", overrides=words)
+        check(cfg)
+        return folder_of(cfg)
+
+    outcome(work)
+
+
+YAML = (
+    b"seed: 1\ndataset: {name: x, task: lm, kind: local}\nmodel: {name: softmax, label: Softmax, attention: softmax}\n"
+)
+
+
+def stored_bytes(content: bytes, folder: Path) -> None:
+    (folder / "config.yaml").write_bytes(content)
+    outcome(lambda: stored(folder / "config.yaml"))
+
+
+TARGETS = (
+    Target("configurations", lambda _: st.deferred(lambda: changed(*_trees())), _config, 80, 12),
+    Target("data nodes", lambda _: st.deferred(lambda: changed(*_nodes())), _node, 400, 60),
+    Target(
+        "overrides",
+        lambda _: st.lists(
+            st.builds(
+                lambda sign, key, value: f"{sign}{key}={value}", st.sampled_from(["", "+", "++", "~"]), _WORDS, _VALUES
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        _override,
+        60,
+        10,
+    ),
+    Target("stored configurations", lambda _: damaged(YAML) | st.binary(max_size=20), stored_bytes, 400, 50),
+)

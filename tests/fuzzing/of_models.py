@@ -1,0 +1,142 @@
+"""Checkpoints and exported models, against the parameters that were saved."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from safetensors.torch import save
+
+from fuzzing.damage import damaged
+from fuzzing.judge import REFUSED, Broken, outcome
+from fuzzing.of_records import changed
+from fuzzing.target import Target
+from gpam_suite.data.text import sha256
+from gpam_suite.evaluation.checkpoint import read_checkpoint
+
+
+def _state() -> dict[str, Any]:
+    return {
+        "args": None,
+        "cfg": {"model": {"_name": "gpam_lm"}, "task": {"_name": "language_modeling"}},
+        "model": {"decoder.embed_tokens.weight": torch.arange(6.0).view(3, 2), "decoder.version": torch.ones(1)},
+        "criterion": None,
+        "optimizer_history": [
+            {"num_updates": 3, "criterion_name": "x", "optimizer_name": "y", "lr_scheduler_state": {}}
+        ],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1}, "previous_training_time": 1.5},
+        "last_optimizer_state": None,
+    }
+
+
+def saved(folder: Path) -> tuple[bytes, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = []
+    for zipped in (True, False):
+        path = folder / "whole.pt"
+        torch.save(_state(), path, _use_new_zipfile_serialization=zipped)
+        contents.append(path.read_bytes())
+        path.unlink()
+    return tuple(contents)
+
+
+def checkpoint(content: bytes, folder: Path) -> None:
+    path = folder / "damaged.pt"
+    path.write_bytes(content)
+    found = outcome(lambda: read_checkpoint(path))
+    if found is REFUSED:
+        return
+    saved = _state()["model"]
+    zipped = content.startswith(b"PK")  # with checksums; torch's old format has none
+    same = found["model"].keys() == saved.keys() and all(
+        torch.equal(found["model"][name], saved[name]) for name in saved
+    )
+    if zipped and not same:
+        raise Broken(f"{content!r} was read as {found['model']}")
+
+
+_EXPORTED: dict[str, Any] = {}
+
+
+def _exported(folder: Path) -> dict[str, Any]:
+    """A language model of 250 parameters, as scripts/export.py would write it."""
+    if not _EXPORTED:
+        from gpam_suite.analysis.models import composed
+        from gpam_suite.configuration import fairseq_config
+
+        sizes = ("layers=1", "embed_dim=8", "ffn_embed_dim=8", "attention_heads=2")
+        cfg = composed(
+            "model=dagpam", *(f"fairseq.model.decoder_{size}" for size in sizes), "fairseq.task.tokens_per_sample=8"
+        )
+        complete = fairseq_config(cfg)
+        from types import SimpleNamespace
+
+        from fairseq.models import build_model
+        from omegaconf import OmegaConf
+
+        from gpam_suite.data.dictionary import load_dictionary
+        from gpam_suite.pretrained import unshared
+
+        (folder / "dict.txt").write_text("a 3\nb 2\nc 1\nd 1\n", encoding="utf-8")
+        dictionary = load_dictionary(folder / "dict.txt")
+        model = build_model(complete.model, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
+        sections = {name: OmegaConf.to_container(complete[name]) for name in ("task", "model")}
+        files = {
+            "dict.txt": (folder / "dict.txt").read_bytes(),
+            "model.safetensors": save(
+                {name: tensor.contiguous() for name, tensor in unshared(model.state_dict()).items()}
+            ),
+        }
+        _EXPORTED["files"] = files
+        _EXPORTED["config"] = {
+            "format": 1,
+            "task": "lm",
+            "unit": "word",
+            "languages": ["en"],
+            "preprocessing": {"tokenizer": "none", "bpe": "none"},
+            "evaluation": {"max_tokens": 64, "context_window": 2, "checkpoint": "best"},
+            "dictionaries": ["dict.txt"],
+            "fairseq": sections,
+            "files": {name: sha256(content) for name, content in files.items()},
+        }
+    return _EXPORTED
+
+
+def _pretrained(case: tuple[str, Any], folder: Path) -> None:
+    """Parameters and dictionary cannot change unnoticed: their checksums are in the configuration."""
+    from gpam_suite.pretrained import load
+
+    kind, content = case
+    exported = _exported(folder)
+    for name, whole in exported["files"].items():
+        (folder / name).write_bytes(content if name == kind else whole)
+    try:
+        text = json.dumps(content if kind == "config" else exported["config"])
+    except (ValueError, UnicodeEncodeError):
+        return
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    found = outcome(lambda: load(folder))
+    whole = content == exported["config"] if kind == "config" else content == exported["files"][kind]
+    if found is REFUSED and whole:
+        raise Broken("the model as it was exported was refused")
+    if found is not REFUSED and kind != "config" and not whole:
+        raise Broken(f"a changed {kind} was taken")
+    if found is not REFUSED:
+        score = outcome(lambda: found.score("a b c\nd a\n"))
+        if score is not REFUSED and not score.perplexity > 0:
+            raise Broken(f"a perplexity of {score.perplexity}")
+
+
+def _models(folder: Path) -> st.SearchStrategy:
+    folder.mkdir(parents=True, exist_ok=True)
+    exported = _exported(folder)
+    files = [st.tuples(st.just(name), damaged(content)) for name, content in exported["files"].items()]
+    return st.one_of(st.tuples(st.just("config"), changed(exported["config"])), *files)
+
+
+TARGETS = (
+    Target("checkpoints", lambda folder: damaged(*saved(folder)), checkpoint, 500, 60),
+    Target("exported models", _models, _pretrained, 120, 20),
+)

@@ -1,0 +1,89 @@
+"""Every stage shows how far it is: a bar with the time left on a terminal, plain lines elsewhere."""
+
+import io
+import logging
+import sys
+import time
+
+import pytest
+from data_helpers import PLAIN, parallel
+
+from gpam_suite.data import corpora, fetching, prepare, progress, rows, segmentation, sources, workers
+from gpam_suite.data.workers import Workers
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def slow():
+    def work(lines):
+        time.sleep(0.15)
+        return len(lines)
+
+    return work
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "CHUNK", 1000)
+    (tmp_path / "text").write_text("a word and more\n" * 400)
+    return tmp_path / "text"
+
+
+def test_a_terminal_shows_a_bar_with_the_time_left(text, monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    with Workers(1) as pool:
+        list(pool.results((slow, ()), text, "tokenise train.de.txt"))
+    shown = screen.getvalue().split("\r")
+    assert any("tokenise train.de.txt:  " in bar and "%|" in bar and "<00:0" in bar for bar in shown), shown
+    assert not shown[-1].strip()  # it leaves no trace
+
+
+def test_a_log_file_gets_plain_lines(text, monkeypatch, caplog):
+    page = io.StringIO()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])  # none of a test before, on a closed stream
+    monkeypatch.setattr(sys, "stderr", page)
+    monkeypatch.setattr(progress, "EVERY", 0.2)
+    caplog.set_level(logging.INFO)
+    with Workers(1) as pool:
+        list(pool.results((slow, ()), text, "tokenise train.de.txt"))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) >= 2
+    assert all(line.startswith("tokenise train.de.txt: ") and " % of 6.40kB, 00:0" in line for line in lines), lines
+    assert all(line.endswith(" left") for line in lines)
+    assert page.getvalue() == ""
+
+
+def test_what_is_not_known_in_advance_is_counted(monkeypatch, caplog):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    caplog.set_level(logging.INFO)
+    with progress.progress("unpack corpus", None) as bar:
+        bar.update(5000)
+    assert "unpack corpus: 5.00kB" in [record.getMessage() for record in caplog.records]
+
+
+def test_what_ends_soon_shows_nothing(text, monkeypatch, caplog):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    caplog.set_level(logging.INFO)
+    with progress.progress("read", 10) as bar:
+        bar.update(10)
+    assert screen.getvalue() == "" and not caplog.records
+
+
+def test_every_stage_has_one(tmp_path, monkeypatch):
+    seen = []
+
+    def noted(what, *arguments, **options):
+        seen.append(what.split()[0])
+        return progress.progress(what, *arguments, **options)
+
+    for module in (corpora, fetching, rows, segmentation, sources, workers):
+        monkeypatch.setattr(module, "progress", noted)
+    options = PLAIN | {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 12}
+    prepare(parallel(tmp_path / "raw"), options, {"data": tmp_path / "data", "workers": 1})
+    assert set(seen) == {"read", "join", "tokenise", "count", "learn", "segment", "binarise"}

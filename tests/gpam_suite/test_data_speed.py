@@ -1,0 +1,121 @@
+"""The benchmark of preparation: one command of the suite's writes what the libraries' commands write, byte by byte."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from data_helpers import ENGLISH, GERMAN, write
+
+from gpam.errors import UsageError
+from gpam_suite.benchmark import preparation, record
+from gpam_suite.benchmark.comparison import Contender, compare
+from gpam_suite.benchmark.memory import peak_bytes_of_processes
+from gpam_suite.benchmark.page import pages
+from gpam_suite.benchmark.settings import Settings
+
+ODD = {
+    "de": [
+        "Er sagte: „Das ist's\", Nr. 5 & mehr.",
+        "3,5 % von <5> | [x] usw.",
+        "über-all  zwei   Räume",
+        "z. B. der 2.",
+    ],
+    "en": ['He said: "That\'s it", No. 5 & more.', "3.5% of <5> | [x] etc.", "every-where  two   spaces", "the U.S."],
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Small text with what Moses escapes and splits, several spaces, abbreviations."""
+    files = {}
+    for language, lines in (("de", GERMAN), ("en", ENGLISH)):
+        files |= {f"train_{language}": lines + ODD[language], f"valid_{language}": lines[:4]}
+        files |= {f"test_{language}": [*ODD[language], "unseen: xylophon 東京"]}
+    return preparation.Text(write(tmp_path_factory.mktemp("raw"), **files), ("de", "en"), 40)
+
+
+@pytest.fixture(scope="module")
+def wanted(text, tmp_path_factory):
+    return preparation.digests(preparation.libraries(text, tmp_path_factory.mktemp("libraries")))
+
+
+def test_the_suite_writes_what_the_libraries_write(text, wanted, tmp_path):
+    """Merges, sub-words, dictionaries, ids and their index."""
+    got = preparation.digests(preparation.suite(text, tmp_path, 2))
+    assert {name.partition("/")[0] for name in got} == {"codes", "bpe", "bin"} and len(got) == 1 + 6 + 6 + 6 + 2
+    preparation.refuse_difference(got, wanted)
+
+
+def test_a_difference_names_the_file_and_gives_no_time(wanted):
+    with pytest.raises(UsageError, match=r"not what the libraries write: bin/dict\.de\.txt, codes$"):
+        preparation.refuse_difference({**wanted, "codes": "other", "bin/dict.de.txt": "other"}, wanted)
+    with pytest.raises(UsageError, match=r"not what the libraries write: codes$"):
+        preparation.refuse_difference({name: of for name, of in wanted.items() if name != "codes"}, wanted)
+
+
+def test_a_larger_text_repeats_the_training_text_only(text, tmp_path):
+    larger = text.larger(tmp_path, 3)
+    for name in text.names:
+        times = 3 if name.startswith("train") else 1
+        assert (larger.folder / name).read_bytes() == (text.folder / name).read_bytes() * times
+
+
+def test_a_command_that_fails_is_told_in_its_last_words(tmp_path):
+    with pytest.raises(UsageError, match="ended with 3: no such thing"):
+        preparation._call([sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
+
+
+def test_text_that_cannot_be_had_is_a_row_that_says_so(tmp_path):
+    settings = Settings(threads=1, repeats=1, seed=1, device="cpu", paths={"data": tmp_path, "offline": True})
+    made = preparation.contenders({"dataset": "multi30k_de_en", "bpe_size": 5}, settings)
+    assert set(made) == {"libraries", "suite"}
+    assert "could not be had" in made["suite"]().refusal
+
+
+def test_the_page_shows_time_memory_and_goals(tmp_path):
+    rows = []
+    for name, seconds, peak in (("libraries", [10.0, 12.0, 10.0], 300), ("suite", [4.0, 6.0, 4.0], 400)):
+        facts = {"tokens": 800_000, "peak_bytes": peak << 20, "larger_peak_bytes": 500 << 20, "error": 0.0}
+        rows.append({"contender": name, "note": "", "seconds": seconds, **facts})
+    settings = Settings(threads=2, repeats=3, seed=1, device="cpu", paths={"data": "a place on this machine"})
+    path = record.write(tmp_path, "prepare_multi30k", "prepare", {"dataset": "multi30k_de_en"}, settings, rows)
+    kept = json.loads(path.read_text())
+    assert "paths" not in kept["settings"] and "sacremoses" in kept["versions"]
+    page = pages(tmp_path)[tmp_path / "README.md"]
+    assert "| prepare_multi30k | suite: time to libraries | 0.588 | 0.400 | yes |" in page
+    larger = "suite: peak memory with the larger text to suite"
+    assert f"| prepare_multi30k | {larger} | 1.10 | 1.25 | no |" in page
+    assert "| suite | 4000 [4000, 5000] | 0.40 [0.40, 0.45] | 200000 | 400.0 | 1.33 | 500.0 |" in page
+
+
+def test_further_numbers_are_measured_of_a_right_contender_only():
+    right = Contender("right", error=lambda: 0.0, measure=lambda: {"tokens": 3})
+    wrong = Contender("wrong", error=lambda: 1.0, measure=lambda: {"tokens": 3})
+    rows = compare([right, wrong], repeats=1, tolerance=0.0, measure_flops=False)
+    assert [(row.get("tokens"), "flops" in row) for row in rows] == [(3, False), (None, False)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
+def test_the_peak_is_that_of_all_processes_at_once():
+    """Two processes of 60 MB and 30 MB of their own at a time, and then one of 40 MB, beside one that was there before."""
+
+    code = "import sys; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print('held', flush=True); sys.stdin.read()"
+
+    def hold(*sizes):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        processes = [subprocess.Popen([sys.executable, "-S", "-c", code, str(size)], **pipes) for size in sizes]
+        assert [process.stdout.readline() for process in processes] == [b"held\n"] * len(sizes)
+        time.sleep(0.5)
+        for process in processes:
+            process.communicate()
+
+    def work():
+        hold(60, 30)
+        hold(40)
+
+    with subprocess.Popen([sys.executable, "-S", "-c", code, "200"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert 88 < peak_bytes_of_processes(work) / 2**20 < 145  # an interpreter itself takes some 8 MB
+        other.communicate()

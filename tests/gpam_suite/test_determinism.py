@@ -1,0 +1,69 @@
+"""The same seed gives the same bits; a clock set back does no harm; data that changed is noticed."""
+
+import json
+import time
+
+import pytest
+from runs import TINY_LM, TINY_NMT, composed, places, train_here, write_text
+from soak.bits import parameters_of
+from soak.same_bits import OTHER_SEED, equal_runs
+
+from gpam.errors import UsageError
+from gpam_suite.configuration import folder_of
+from gpam_suite.data import prepare
+from gpam_suite.records import read_record
+from gpam_suite.training import run
+from gpam_suite.training.place import OUTCOME
+
+
+@pytest.mark.parametrize(("task", "workers"), [("lm", (0, 1, 2)), ("nmt", (0, 2))])
+def test_the_same_seed_gives_the_same_bits_with_any_number_of_data_workers(tmp_path, task, workers):
+    folders = equal_runs(task, tmp_path, workers)
+    first = parameters_of(folders[0])
+    assert [parameters_of(folder) == first for folder in folders[1:]] == [True] * (len(folders) - 2) + [False], (
+        f"all but the last, which has {OTHER_SEED}, are equal"
+    )
+
+
+def test_a_clock_that_goes_back_gives_no_negative_time(tmp_path, monkeypatch):
+    """The clock on the wall loses an hour whenever somebody looks at it."""
+    wall = [time.time()]
+
+    def backwards():
+        wall[0] -= 3600
+        return wall[0]
+
+    monkeypatch.setattr(time, "time", backwards)
+    text = write_text(tmp_path / "text")
+    folder = train_here(composed(*TINY_LM, *places(tmp_path), f"dataset.folder={text}"))
+    outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    assert outcome["train_seconds"] > 0
+    assert outcome["evaluate_seconds"] > 0
+
+
+def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
+    text = write_text(tmp_path / "text", ("cs", "en"))
+    cfg = composed(*TINY_NMT, *places(tmp_path), f"dataset.folder={text}")
+    run(cfg)
+    record = read_record(folder_of(cfg))
+    assert record["finished"] >= record["started"]
+    run(cfg)  # skipped
+    lines = (text / "train.en").read_text(encoding="utf-8").splitlines(keepends=True)
+    (text / "train.en").write_text("".join(["ANOTHER LINE\n", *lines[1:]]), encoding="utf-8")
+    with pytest.raises(UsageError, match="is finished, but its data has changed since"):
+        run(cfg)
+    (text / "train.en").unlink()
+    assert run(cfg) == record.headline
+    assert "cannot be compared" in caplog.text
+
+
+def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path):
+    text = write_text(tmp_path / "text")
+    cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={text}")
+    binary = prepare(cfg.dataset, cfg.preprocessing, cfg.paths).bin / "train.bin"
+    content = bytearray(binary.read_bytes())
+    content[len(content) // 2] ^= 1
+    binary.unlink()  # finished stages share their files with preparations
+    binary.write_bytes(content)
+    with pytest.raises(UsageError, match=r"train\.bin was changed after it was prepared"):
+        run(cfg)

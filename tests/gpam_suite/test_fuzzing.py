@@ -1,0 +1,17 @@
+"""A sample of the cases that ``make soak PARTS=bad-input`` runs in full, the same ones every time."""
+
+import pytest
+from fuzzing.guided import NOT_INSTALLED, guide
+from fuzzing.target import fuzz, memory_folder
+from fuzzing.targets import TARGETS
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_a_clear_sentence_or_a_right_result(target):
+    with memory_folder() as folder:
+        assert fuzz(target, target.sample, folder / "case") > 0
+
+
+@pytest.mark.skipif(bool(NOT_INSTALLED), reason=NOT_INSTALLED)
+def test_files_that_reach_every_branch():
+    assert guide("text", 300) == 300

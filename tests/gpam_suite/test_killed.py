@@ -1,0 +1,68 @@
+"""A run that is killed goes on and ends with the same bits; one that is asked to stop saves first."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from soak.kills import LIMIT, Kill, Runs
+
+from gpam.errors import UsageError
+from gpam_suite.training import run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A language model's runs, with one that nothing stopped."""
+    runs = Runs("lm", tmp_path_factory.mktemp("runs"))
+    runs.never_killed()
+    return runs
+
+
+def test_a_killed_run_ends_with_the_bits_of_one_never_killed(runs):
+    """Killed while saving, between two names of a checkpoint, and while evaluating; tables too are compared."""
+    kills = [
+        Kill("saving", "os.rename", r"/checkpoint_last\.pt$", 2),
+        Kill("evaluating", "os.rename", r"/scores\.jsonl$"),
+    ]
+    assert runs.killed(kills, "killed") == kills
+
+
+def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(runs):
+    """SIGTERM to the whole group, as schedulers send it, in the middle of an epoch and between two checkpoints."""
+    asked = Kill("training", "open", r"/metrics\.jsonl$", 7, signal=signal.SIGTERM)
+    assert runs.killed([asked], "asked") == [asked]
+    (said,) = re.findall(
+        r"stopped by SIGTERM: saved at update (\d+) of 24; the same command goes on", runs.log("asked")
+    )
+    assert int(said) % 4, "a checkpoint was due in any case"
+    assert "Traceback" not in runs.log("asked")
+
+
+def test_the_worker_of_a_killed_process_ends_too(runs):
+    """And while it is at work, another process on the same folder says so."""
+    checkpoint = runs.folder("orphan") / "checkpoints" / "checkpoint_last.pt"
+    with runs.started("orphan", None) as process:
+        deadline = time.monotonic() + LIMIT
+        while not checkpoint.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with pytest.raises(UsageError, match="another process is working on"):
+            run(OmegaConf.load(runs.configuration("orphan")))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert children
+        deadline = time.monotonic() + 5
+        while any(_alive(child) for child in children) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not any(_alive(child) for child in children)
+
+
+def _alive(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

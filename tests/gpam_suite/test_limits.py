@@ -1,0 +1,131 @@
+"""A full disk, a read-only folder, vanished data, too little memory: one sentence, exit code 2, nothing half-made."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from data_helpers import PLAIN, monolingual, preparations
+from runs import TINY_LM, composed, places, write_text
+
+from gpam_suite.command_line import guarded
+from gpam_suite.data import prepare
+from gpam_suite.mending import to_mend
+from gpam_suite.training import run
+from gpam_suite.training import run as run_module
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_handlers(monkeypatch):
+    """Other tests of this process left log handlers with streams that are closed, and logging tells that on stderr."""
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """``disk(size)`` is a folder on a disk of its own; ``disk(None)`` makes it read-only."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(size):
+        how = ["-o", "remount,ro"] if size is None else ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+        done = subprocess.run(["mount", *how, folder], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    while os.path.ismount(folder):
+        subprocess.run(["umount", folder], check=True)
+
+
+def said(work, capsys):
+    """The one sentence that ``work`` ends with, after exit code 2."""
+    capsys.readouterr()
+    assert guarded(work) == 2
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed
+    return printed.splitlines()[-1]
+
+
+@pytest.mark.parametrize("size", ["4k", "24k", "48k"])
+def test_a_full_disk_while_data_are_prepared(size, disk, tmp_path, capsys):
+    dataset = monolingual(tmp_path / "raw", train_txt=[f"a line of some words, number {n}" for n in range(900)])
+    data = disk(size) / "data"
+    sentence = said(lambda: prepare(dataset, PLAIN, {"data": data, "workers": 1}), capsys)
+    assert "full" in sentence
+    assert preparations(data) == []
+    assert not list(data.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["results", "data"])
+def test_a_read_only_folder(name, disk, tmp_path, capsys):
+    folder = disk("1m")
+    disk(None)
+    given = {"results": tmp_path / "results", "data": tmp_path / "data", name: folder / name}
+    words = [f"paths.{key}={path}" for key, path in given.items()]
+    cfg = composed(*TINY_LM, *words, f"dataset.folder={write_text(tmp_path / 'text')}")
+    assert f"{folder}" in (sentence := said(lambda: run(cfg), capsys))
+    assert "Read-only" in sentence
+    assert not list(tmp_path.rglob("record.json"))
+
+
+def test_a_full_disk_while_training(disk, tmp_path, capsys):
+    """Room for one checkpoint and a half: no half checkpoint is left under a name that one is read by."""
+    folder = disk("180k")
+    words = [f"paths.results={folder}/results", f"paths.data={tmp_path}/data", "fairseq.optimization.max_update=4"]
+    cfg = composed(*TINY_LM, *words, f"dataset.folder={write_text(tmp_path / 'text')}")
+    assert "full" in said(lambda: run(cfg), capsys)
+    assert not list(folder.rglob("record.json"))
+    left = list(folder.rglob("*.pt"))
+    assert all("model" in torch.load(path, weights_only=True) for path in left)
+
+
+def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypatch):
+    cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={write_text(tmp_path / 'text')}")
+    monkeypatch.setattr(sys.modules[run_module.__module__], "show", lambda _: shutil.rmtree(tmp_path / "data"))
+    assert "is gone while it was needed" in said(lambda: run(cfg), capsys)
+    assert not list(tmp_path.rglob("record.json"))
+
+
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_limit_of_memory(tmp_path):
+    big = ["fairseq.model.decoder_embed_dim=8192", "fairseq.model.decoder_ffn_embed_dim=262144"]
+    words = [word.removeprefix("++") for word in TINY_LM if "embed_dim" not in word]
+    text, script = write_text(tmp_path / "text"), ROOT / "scripts" / "train.py"
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED, script, *words, *big, *places(tmp_path), f"dataset.folder={text}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "not enough memory" in ended.stderr.splitlines()[-1]
+    assert not list(tmp_path.rglob("record.json"))
+
+
+@pytest.mark.parametrize("limit", [OSError(28, "No space left"), OSError(27, "File too large"), MemoryError()])
+def test_what_torch_makes_of_a_limit_is_still_known(limit):
+    try:
+        try:
+            raise limit
+        finally:
+            raise RuntimeError("unexpected pos 64 vs 0")
+    except RuntimeError as error:
+        assert to_mend(error)
+    assert to_mend(RuntimeError("another mistake")) is None

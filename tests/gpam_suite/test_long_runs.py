@@ -1,0 +1,16 @@
+"""Samples of ``make soak``: memory of a training and of a sweep, and the cost of watching attention."""
+
+from soak.memory import grown
+from soak.watching import cost
+
+
+def test_memory_does_not_grow_with_updates():
+    assert grown("train", 500, limit=8 << 20)["count"] == 500
+
+
+def test_memory_does_not_grow_with_the_members_of_a_sweep():
+    assert grown("sweep", 10, limit=8 << 20)["count"] == 10
+
+
+def test_watching_attention_costs_less_than_a_hundredth():
+    assert cost(pairs=15)["percent"] < 1

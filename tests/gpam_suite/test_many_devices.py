@@ -1,0 +1,246 @@
+"""Several processes train one model as one process would, and start as torchrun, SLURM or this suite starts them."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from runs import TINY_LM, composed, places, write_text
+
+from gpam.errors import UsageError
+from gpam_suite.configuration import CONFIGS, check, config_hash, fairseq_config, folder_of, identity
+from gpam_suite.records import read_history, read_record
+from gpam_suite.sharing import PRECISIONS, shared
+from gpam_suite.stopping import STOPPED_EXIT
+from gpam_suite.training import run
+from gpam_suite.training.launch import wait_for
+from gpam_suite.training.place import rank_log
+from gpam_suite.training.ranks import check_place, place_of
+
+ROOT = Path(__file__).resolve().parents[2]
+TWICE = [  # without dropout, whose masks the processes share where one process would draw others
+    *TINY_LM,
+    "model=dagpam_trainable",
+    "++fairseq.optimization.update_freq=[2]",
+    "++fairseq.checkpoint.save_interval_updates=1",
+    "++fairseq.checkpoint.keep_interval_updates=9",
+    *(f"++fairseq.model.{name}dropout=0.0" for name in ("", "attention_", "activation_")),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """One text, and a run on it with one process and with two."""
+    base = tmp_path_factory.mktemp("devices")
+    common = [*TWICE, *places(base), f"dataset.folder={write_text(base / 'text')}"]
+    found = []
+    for overrides in ([], ["gpu=cpu2"]):
+        cfg = composed(*common, *overrides)
+        run(cfg)
+        found.append(folder_of(cfg))
+    return common, *found
+
+
+def curves(folder: Path, after: int = 0) -> dict[tuple[int, str, str], float]:
+    """(update, split, name) to value: the history without what a clock measured."""
+    return {
+        (row["update"], row["split"], name): value
+        for row in read_history(folder)
+        for name, value in row.items()
+        if row["update"] > after and name not in ("split", "tokens_per_second", "train_seconds")
+    }
+
+
+def test_two_processes_train_like_one_with_twice_the_update_frequency(folders):
+    _, one, two = folders
+    assert {(update, split) for update, split, _ in curves(one)} == {
+        (update, split) for update in (1, 2, 3, 4) for split in ("train", "valid", "gradient", "scalar")
+    }
+    assert curves(two) == pytest.approx(curves(one), rel=1e-5)
+    alone, together = read_record(one), read_record(two)
+    assert (alone["world_size"], together["world_size"]) == (1, 2)
+    assert together["metrics"] == pytest.approx(alone["metrics"], rel=1e-5)
+    assert together["attention_modules"] == alone["attention_modules"]
+
+
+@contextmanager
+def second_host() -> Iterator[tuple[list[str], str, tuple[str, str]]]:
+    """What starts a command on a second host, the first host's address as it sees it, and the network interfaces of
+    both: a network namespace behind a cable of its own, or a second address of this machine where none can be made."""
+    name, subnet = f"gpam{os.getpid()}", f"10.213.{os.getpid() % 256}"  # another's tests may run beside these
+    cable, end = f"{name}a", f"{name}b"
+    steps = [
+        f"ip netns add {name}",
+        f"ip link add {cable} type veth peer name {end}",
+        f"ip link set {end} netns {name}",
+        f"ip addr add {subnet}.1/30 dev {cable}",
+        f"ip link set {cable} up",
+        f"ip netns exec {name} ip addr add {subnet}.2/30 dev {end}",
+        f"ip netns exec {name} ip link set {end} up",
+        f"ip netns exec {name} ip link set lo up",
+    ]
+    try:
+        for step in steps:
+            subprocess.run(step.split(), check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        yield [], "127.0.0.2", ("lo", "lo")
+    else:
+        yield ["ip", "netns", "exec", name], f"{subnet}.1", (cable, end)
+    finally:
+        for step in (f"ip link del {cable}", f"ip netns del {name}"):
+            if shutil.which("ip"):
+                subprocess.run(step.split(), check=False, capture_output=True)
+
+
+def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path):
+    """torchrun on two hosts, from the checkpoint of update 1 on: the next are those of the run that was not stopped."""
+    common, _, two = folders
+    results = tmp_path / "results"
+    folder = results / two.relative_to(two.parents[3])
+    (folder / "checkpoints").mkdir(parents=True)
+    shutil.copy(two / "checkpoints" / "checkpoint_1_1.pt", folder / "checkpoints" / "checkpoint_last.pt")
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    overrides = [*common, "gpu=cpu2", f"paths.results={results}"]
+    with second_host() as (on_second, address, interfaces):
+        hosts = []
+        for number, network in enumerate(interfaces):
+            command = [
+                *(on_second if number else []),
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nnodes=2",
+                "--nproc-per-node=1",
+            ]
+            command += [f"--node-rank={number}", f"--master-addr={address}", f"--master-port={port}"]
+            command += [str(ROOT / "scripts" / "train.py"), *overrides]
+            variables = {**os.environ, "GLOO_SOCKET_IFNAME": network}
+            hosts.append(subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        try:
+            said = [host.communicate(timeout=240)[0].decode() for host in hosts]
+        finally:
+            for host in hosts:
+                host.kill()
+    assert [host.returncode for host in hosts] == [0, 0], "\n".join(said)
+    assert rank_log(folder, 1).is_file()
+    assert read_record(folder)["metrics"] == pytest.approx(read_record(two)["metrics"], rel=1e-5)
+    assert curves(folder) == pytest.approx(curves(two, after=1), rel=1e-5)
+
+
+def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path):
+    common, *_ = folders
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={tmp_path}"]
+    command += ["++fairseq.optimization.max_update=5000", "++fairseq.checkpoint.save_interval_updates=5000"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 240
+    while not (histories := list(tmp_path.glob("runs/*/*/*/metrics.jsonl"))) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.terminate()
+    said = process.communicate(timeout=240)[1]
+    assert process.returncode == STOPPED_EXIT, said
+    assert re.search(r"saved at update \d+ of 5000", said)
+    (folder,) = (path.parent for path in histories)
+    assert (folder / "checkpoints" / "checkpoint_last.pt").is_file()
+    assert not (folder / "record.json").exists()
+
+
+def test_the_first_that_fails_gives_the_reason_and_ends_the_others(tmp_path, capfd):
+    rank_log(tmp_path, 1).write_text("Traceback\nValueError: out of tea\n")
+    hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    fails = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    assert wait_for([hangs, fails], tmp_path) == 3
+    assert capfd.readouterr().err == "ValueError: out of tea\n"
+    assert hangs.returncode is not None
+    killed = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    assert wait_for([killed], tmp_path) == 1
+    assert capfd.readouterr().err == "process 0 was ended by SIGKILL\n"
+
+
+# --------------------------------------------------------------------------------------- the same tokens in each update
+
+
+@pytest.mark.parametrize("gpu", sorted(path.stem for path in (CONFIGS / "gpu").glob("*.yaml")))
+@pytest.mark.parametrize("recipe", ["wikitext103", "iwslt14_en_de", "wmt14_en_de"])
+def test_every_device_and_precision_has_the_recipes_tokens_a_step(gpu, recipe):
+    cfg = composed(f"dataset={recipe}", f"gpu={gpu}")
+    assert cfg.gpu.devices == {"multi4": 4, "multi8": 8, "cpu2": 2}.get(gpu, 1)
+    for cfg.gpu.precision in PRECISIONS:
+        if cfg.gpu.precision != "fp32" and gpu.startswith("cpu"):
+            with pytest.raises(UsageError, match=f"precision={cfg.gpu.precision} needs a GPU"):
+                check(cfg)
+            continue
+        check(cfg)
+        own = fairseq_config(cfg)
+        assert (own.common.fp16, own.common.bf16) == (cfg.gpu.precision == "fp16", cfg.gpu.precision == "bf16")
+        before = own.dataset.max_tokens * own.optimization.update_freq[0]
+        for group, options in shared(own, cfg.gpu.devices).items():
+            own[group].update(options)
+        assert own.dataset.max_tokens * own.optimization.update_freq[0] * cfg.gpu.devices == before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["gpu.devices=0"], "gpu.devices: got '0', wanted a whole number of at least 1"),
+        (["gpu.precision=half"], "gpu.precision: got 'half'"),
+        (["gpu.devices=3"], "set fairseq.optimization.update_freq to a multiple of 3"),
+        (
+            ["gpu.devices=16"],
+            "leaves each device 64 tokens of fairseq.dataset.max_tokens=1024, less than one sample",
+        ),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(overrides, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        check(composed("experiment=lm_laptop", *overrides))
+
+
+def test_one_device_in_single_precision_is_the_run_it_always_was():
+    plain = config_hash(identity(composed()))
+    assert "devices" not in identity(composed())["gpu"]
+    assert config_hash(identity(composed("gpu.devices=2"))) != plain
+    assert config_hash(identity(composed("gpu.precision=bf16"))) != plain
+
+
+# ---------------------------------------------------------------------------------------------- who started the process
+
+
+def test_torchrun_and_slurm_say_which_process_this_is():
+    assert place_of({}) is None
+    torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "7"}
+    place = place_of(torchrun)
+    assert (place.rank, place.world, place.local, place.address, place.port) == (3, 4, 1, "a", 7)
+    assert place.variables() == torchrun
+    assert place_of({**torchrun, "WORLD_SIZE": "1"}) is None
+    slurm = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "40007"}
+    place = place_of({**slurm, "MASTER_ADDR": "node1"})
+    assert (place.rank, place.world, place.local, place.address, place.port) == (2, 8, 0, "node1", 20007)
+    assert place_of({**slurm, "SLURM_STEP_NUM_TASKS": "1"}) is None  # a job of submitit's
+
+
+def test_half_told_places_are_refused(monkeypatch):
+    with pytest.raises(UsageError, match="LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set"):
+        place_of({"RANK": "0", "WORLD_SIZE": "2"})
+    torchrun = {"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "7"}
+    with pytest.raises(UsageError, match="RANK=x"):
+        place_of(torchrun)
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+    monkeypatch.setattr(HydraConfig, "get", lambda: SimpleNamespace(mode=RunMode.MULTIRUN))
+    with pytest.raises(UsageError, match=r"start a multirun \(-m\) as one process"):
+        check_place(place_of({**torchrun, "RANK": "0"}), 2)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match=r"started as 2 processes, but gpu.devices is 4; set gpu.devices=2"):
+        check_place(place_of({**torchrun, "RANK": "0"}), 4)

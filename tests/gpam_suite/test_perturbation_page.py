@@ -1,0 +1,193 @@
+"""``make perturb``: numbers, figure and table, kept and left out as the analyses are; what the page says of numbers."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from record_factory import make_record
+from record_factory import store as store_records
+from runs import TINY_LM, composed, places, write_text
+
+from gpam import UsageError
+from gpam_suite.aggregate import read_aggregates
+from gpam_suite.analysis import store
+from gpam_suite.configuration import CONFIGS, folder_of
+from gpam_suite.perturbation.evaluate import perturb, perturb_runs
+from gpam_suite.perturbation.found import find
+from gpam_suite.perturbation.kinds import FOLDER, Settings
+from gpam_suite.perturbation.page import perturbed
+from gpam_suite.records import read_records
+from gpam_suite.report import build
+from gpam_suite.training import run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The base folder of a tiny language model, and its run's folder."""
+    base = tmp_path_factory.mktemp("perturb")
+    text = write_text(base / "text")
+    cfg = composed(*TINY_LM, *places(base), f"dataset.folder={text}", "command='python scripts/train.py'")
+    run(cfg)
+    return base, folder_of(cfg)
+
+
+def test_a_run_from_checkpoint_to_page(trained, tmp_path):
+    base, folder = trained
+    results = base / "results"
+    cfg = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")
+    written = {path.relative_to(results).as_posix() for path in perturb(cfg)}
+    kept = f"perturbed/runs/local_lm/softmax-default/{folder.name}.json"
+    wanted = {kept, "figures/local_lm-perturbed.svg", "figures/local_lm-perturbed.png", "tables/local_lm-perturbed.md"}
+    assert {*wanted, "README.md"} <= written
+    page = (results / "README.md").read_text(encoding="utf-8")
+    assert "](figures/local_lm-perturbed.svg)" in page and "](tables/local_lm-perturbed.md)" in page
+    assert str(base) not in (results / kept).read_text() + page
+    found = json.loads((results / kept).read_text())
+    assert found["config_hash"] == folder.name.rpartition("-")[2] and found["texts"] == 5
+    assert len(list((results / "perturbed").rglob("*"))) == 4  # three folders and one file, nothing half written
+
+    # the page again, from records and these numbers alone
+    again = tmp_path / "results"
+    shutil.copytree(results, again, ignore=shutil.ignore_patterns("checkpoints", "figures", "tables", "README.md"))
+    build(again)
+    for name in (*wanted, "README.md"):
+        assert name.endswith(".png") or (again / name).read_bytes() == (results / name).read_bytes(), name
+
+
+def test_done_before_is_not_done_again_and_a_lost_checkpoint_loses_nothing(trained, caplog, tmp_path):
+    base, _ = trained
+    caplog.set_level("INFO")
+    results, paths = tmp_path / "results", composed(*places(base), root="perturb").paths
+    shutil.copytree(base / "results" / "runs", results / "runs")
+    (record,) = read_records(results)
+
+    def again(seed, **options):
+        settings = {"lm": Settings(("dropped",), (0.5,), seed, texts=2)}
+        return list(perturb_runs(results, [record], paths, settings, **{"again": False, **options}))
+
+    (path,) = again(1)
+    found = json.loads(path.read_text())
+    assert again(1) == [] and "done before" in caplog.text
+    assert again(1, again=True) == [path] and json.loads(path.read_text()) == found
+    assert again(2) == [path] and json.loads(path.read_text())["settings"]["seed"] == 2
+    shutil.rmtree(record.folder / "checkpoints")
+    assert again(1) == [] and "its checkpoint is not here" in caplog.text
+    assert json.loads(path.read_text())["settings"]["seed"] == 2
+    other = dataclasses.replace(record, data={**record.data, "task": "recall"})
+    assert list(perturb_runs(results, [other], paths, {}, again=True)) == []
+    assert "only language models and translation of sentences" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("kinds=[droped]", "kinds: got 'droped'; did you mean 'dropped'?"),
+        ("kinds=[]", "kinds: got none, wanted some of characters"),
+        ("rates=[0.1]", "rates: got [0.1], wanted 0 and different numbers above it"),
+        ("rates=[0]", "rates: got [0]"),
+        ("rates=[0,0.1,0.1]", "rates: got"),
+        ("rates=[0,1.5]", "rates: got"),
+        ("rates=[0,much]", "rates: got"),
+        ("seed=x", "seed: got 'x'"),
+        ("texts.blocks=0", "texts.blocks: got 0"),
+        ("only=local_ml", "did you mean 'local_lm'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence(trained, word, sentence):
+    with pytest.raises(UsageError) as error:
+        perturb(composed(*places(trained[0]), word, root="perturb"))
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_script_exits_with_2(tmp_path):
+    script = [sys.executable, str(CONFIGS.parent / "scripts" / "perturb.py"), *places(tmp_path), "kinds=[droped]"]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("perturb.py: kinds: got 'droped'; did you mean 'dropped'?")
+    assert "Traceback" not in ended.stderr
+
+
+# ------------------------------------------------------------------------------------------- made-up numbers, and pages
+
+SETTINGS = {"kinds": ["characters", "dropped"], "rates": [0.1, 0.2], "seed": 1, "texts": 200}
+CLEAN = {"softmax": 40.0, "dagpam": 50.0}
+LAST = {("softmax", "characters"): 0.8, ("dagpam", "characters"): 0.9, ("softmax", "dropped"): 0.5}
+LAST["dagpam", "dropped"] = 0.5
+
+
+def _kind(record, kind):
+    noise = 0.01 * (record["seed"] - 2) if (record["model"], kind) == ("dagpam", "characters") else 0.0
+    score = CLEAN[record["model"]] * (LAST[record["model"], kind] + noise)
+    return [{"rate": rate, "changed": rate / 2, "bleu": score, "chrf": score + 10} for rate in SETTINGS["rates"]]
+
+
+@pytest.fixture
+def made_up(tmp_path):
+    """Three seeds of softmax and daGPAM; with characters edited daGPAM keeps 0.9 -+ 0.01 of its BLEU, softmax 0.8."""
+    runs = [make_record(task="nmt", experiment="e", model=model, seed=seed) for model in CLEAN for seed in (1, 2, 3)]
+    for record in store_records(tmp_path, *runs):
+        facts = {key: record[key] for key in ("experiment", "task", "model", "seed", "config_hash")}
+        clean = {"bleu": CLEAN[record["model"]], "chrf": CLEAN[record["model"]] + 10}
+        found = {"kinds": {kind: _kind(record, kind) for kind in SETTINGS["kinds"]}, "clean": clean, "texts": 200}
+        store.write(store.path_of_run(tmp_path, record, FOLDER), {**facts, "settings": SETTINGS, **found})
+    return tmp_path
+
+
+def _page(results):
+    return "\n".join(perturbed(results, read_aggregates(results)))
+
+
+def test_the_table_says_what_the_numbers_say(made_up):
+    page = _page(made_up)
+    assert "| Model | Perturbation | Seeds | BLEU, clean | BLEU at 20 % | Change | Change of chrF |" in page
+    assert "| daGPAM | Character noise | 3 | 50.00 ± 0.00 | 45.00 ± 0.50 | -10.00 % | -8.33 % |" in page
+    assert (
+        "| softmax | Dropped words | 3 | 40.00 ± 0.00 | 20.00 ± 0.00 | -50.00 % | -40.00 % | – | – |".replace(
+            "softmax", "Softmax"
+        )
+        in page
+    )
+    # 10 points, sd 1 over three seeds: t(0.975, 2) / sqrt(3) = 2.484
+    assert "| +10.00 [7.52, 12.48] | p = 0.007 |" in page
+    assert "Differences to Softmax (paired t over 3 seeds): of 2 intervals 1 exclude zero, 1 after Holm's" in page
+    assert "words that differ at 20 %: character noise 10 %, dropped words 10 %." in page
+    assert "a fall is a loss" in page
+    for word in ("on 200 sentences", "Seeds: 1, 2, 3", "then `python scripts/perturb.py only=e`"):
+        assert word in page
+
+
+def test_other_settings_and_other_configurations_are_left_out(made_up):
+    paths = sorted((made_up / FOLDER).rglob("*.json"))
+    found = json.loads(paths[0].read_text())  # of daGPAM
+    paths[0].write_text(json.dumps({**found, "settings": {**SETTINGS, "seed": 9}}))
+    page = _page(made_up)
+    assert "1 run with other settings left out" in page
+    assert "| daGPAM | Dropped words | 2 |" in page and "Welch t over 2 and 3 seeds" in page
+    paths[0].write_text(json.dumps({**found, "config_hash": "00000000"}))
+    page = _page(made_up)
+    assert "left out" not in page and "| daGPAM | Dropped words | 2 |" in page
+
+
+def test_a_clean_score_of_zero_has_no_relative_one(made_up):
+    for path in (made_up / FOLDER).rglob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "clean": {"bleu": 0.0, "chrf": 1.0}}))
+    (aggregate,) = read_aggregates(made_up)
+    assert find(made_up, aggregate).differences == {}
+    assert re.search(r"\| Softmax \| Dropped words \| 3 \| 0.00 ± 0.00 \| 20.00 ± 0.00 \| – \|", _page(made_up))
+    assert build(made_up)
+
+
+def test_one_seed_has_no_interval(made_up):
+    for path in (made_up / FOLDER).rglob("seed[23]*.json"):
+        path.unlink()
+    page = _page(made_up)
+    assert "One seed: no interval" in page and "| +9.00 | – |" in page
+
+
+def test_nothing_where_nothing_was_perturbed(made_up):
+    shutil.rmtree(made_up / FOLDER)
+    assert perturbed(made_up, read_aggregates(made_up)) == []

@@ -1,0 +1,109 @@
+"""The search over lambda: decided on the validation set, resumed where it stopped, each trial an ordinary run."""
+
+import os
+
+import pytest
+from hydra import compose, initialize_config_dir
+from runs import TINY_LM, composed, places, write_text
+
+from gpam.errors import UsageError
+from gpam_suite import search as module
+from gpam_suite.command_line import RunFailed
+from gpam_suite.configuration import CONFIGS, folder_of
+from gpam_suite.records import append_history, read_record
+from gpam_suite.search import search, validation_loss
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Instead of training: a validation loss that is least at lambda_neg = 0.3; the runs that were started."""
+    runs, accidents = [], {}
+
+    def run(cfg):
+        runs.append((round(cfg.model.lambda_neg, 2), round(cfg.model.lambda_pos, 2)))
+        if accident := accidents.get(len(runs)):
+            accident()
+        loss = 5 + (cfg.model.lambda_neg - 0.3) ** 2
+        for update, more in ((100, 0.5), (200, 0), (300, 0.2)):
+            append_history(folder_of(cfg), {"update": update, "split": "valid", "loss_bits": loss + more})
+            append_history(folder_of(cfg), {"update": update, "split": "train", "loss_bits": 1.0})
+        return 1.0  # the test set's number, which counts for nothing
+
+    monkeypatch.setattr(module, "run", run)
+    return runs, accidents
+
+
+def configured(folder, *overrides):
+    return composed("experiment=lm_laptop", *places(folder), "seed=3", *overrides, root="search")
+
+
+def test_the_best_on_the_validation_set_is_found(tmp_path, trained, capsys):
+    runs, _ = trained
+    search(configured(tmp_path, "trials=25"))
+    assert len(runs) == 25
+    assert len(set(runs)) > 10
+    said = capsys.readouterr().out
+    assert "## lm_laptop_search: 25 trials" in said
+    best = float(said.partition("Best on the validation set: model.lambda_neg=")[2].split()[0])
+    assert abs(best - 0.3) <= 0.1
+    search(configured(tmp_path, "trials=25"))
+    assert len(runs) == 25  # done is done
+
+
+def test_a_search_that_was_killed_ends_as_it_would_have(tmp_path, trained):
+    runs, accidents = trained
+    search(configured(tmp_path / "straight", "trials=6"))
+    straight, runs[:] = list(runs), []
+    accidents[3] = lambda: os._exit(9)
+    if os.fork() == 0:
+        search(configured(tmp_path / "killed", "trials=6"))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    del accidents[3]
+    search(configured(tmp_path / "killed", "trials=6"))
+    assert runs == straight[2:]  # the third again, and on
+
+
+def test_a_lost_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
+    runs, accidents = trained
+
+    def diverge():
+        raise RunFailed("diverged: the loss is NaN")
+
+    accidents[2] = diverge
+    search(configured(tmp_path, "trials=4"))
+    assert len(runs) == 4
+    assert capsys.readouterr().out.count("| lost |") == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["+search.options.lambda_nge={low:0,high:1}"], "no option 'lambda_nge'; did you mean 'lambda_neg'"),
+        (["search.options.lambda_neg={low:2,high:1}"], "wanted low, high and, where it has one, a step"),
+        (["trials=0"], "trials: got '0'"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, trained, overrides, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        search(configured(tmp_path, *overrides))
+
+
+def test_the_objective_is_of_the_checkpoint_called_best_without_label_smoothing(tmp_path):
+    for loss, own in ((5.0, 4.0), (4.5, 4.2), (4.6, 3.9)):
+        append_history(tmp_path, {"update": 1, "split": "valid", "loss_bits": loss, "nll_bits": own})
+    assert validation_loss(tmp_path) == 4.2
+    with pytest.raises(RunFailed, match="no validation in its history"):
+        validation_loss(tmp_path / "none")
+
+
+def test_a_trial_is_an_ordinary_run(tmp_path, capsys):
+    text = write_text(tmp_path / "text")
+    overrides = [*TINY_LM, *places(tmp_path), f"dataset.folder={text}", "trials=1"]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        search(compose("search", overrides=overrides))
+    (folder,) = (tmp_path / "results" / "runs" / "local_lm_search").glob("*/*")
+    record = read_record(folder)
+    assert record["status"] == "finished"
+    assert f"| {validation_loss(folder):.3f} | {folder} |" in capsys.readouterr().out
+    assert f"{record['options']['lambda_neg']:g}" in folder.parent.name

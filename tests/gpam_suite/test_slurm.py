@@ -1,0 +1,110 @@
+"""Sweeps as jobs of a real SLURM of one node, with a member that is preempted and one whose node fails."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from runs import TINY_LM, places, write_text
+
+from gpam_suite.records import read_record
+from gpam_suite.report import build
+
+ROOT = Path(__file__).resolve().parents[2]
+NODE = ROOT / "tests" / "slurm_node.sh"
+NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """The environment of a running SLURM."""
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"SLURM cannot be started: {', '.join(missing) + ' not installed' if missing else 'not root'}")
+    folder = tmp_path_factory.mktemp("slurm")
+    started = subprocess.run(["bash", NODE, "start", folder], capture_output=True, text=True, check=False)
+    if started.returncode:
+        pytest.skip(f"SLURM does not start here: {started.stderr[-500:]}")
+    yield {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+    subprocess.run(["bash", NODE, "stop", folder], check=True)
+
+
+def train(base: Path, *words: str) -> list[str]:
+    common = [*TINY_LM, *places(base), f"dataset.folder={write_text(base / 'text')}", f"hydra.sweep.dir={base}/jobs"]
+    return [sys.executable, str(ROOT / "scripts" / "train.py"), *words, *common]
+
+
+def until(happened, what: str, seconds: float = 240):
+    deadline = time.monotonic() + seconds
+    while not (found := happened()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+    return found
+
+
+def tell(slurm, *command: str) -> str:
+    return subprocess.run(command, env=slurm, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_preempted_member_and_one_whose_node_failed_are_queued_again(slurm, tmp_path):
+    sweep = ["-m", "seed=1,2", "launcher=submitit_slurm", "experiment_name=x"]
+    command = [*train(tmp_path, *sweep), "++fairseq.optimization.max_update=40"]
+    log = tmp_path / "sweep.log"
+    with log.open("w") as said:
+        sweep = subprocess.Popen(command, env=slurm, stdout=said, stderr=said)
+    try:
+        runs = tmp_path / "results" / "runs" / "x" / "softmax-default"
+        until(lambda: len(list(runs.glob("*/checkpoints/checkpoint_last.pt"))) == 2, "no checkpoints")
+        first, second = sorted(tell(slurm, "squeue", "--noheader", "--array", "--format=%i").split())
+        tell(slurm, "scancel", "--signal=USR2", first)  # what a job is told before it has to go
+        tell(slurm, "scontrol", "requeue", second)  # what SLURM does when a node has failed: nothing is told
+        assert sweep.wait(timeout=400) == 0, log.read_text()
+    finally:
+        sweep.kill()
+    for job in (first, second):
+        assert "Restarts=1" in tell(slurm, "scontrol", "show", "job", job)
+    records = [read_record(folder) for folder in sorted(runs.iterdir())]
+    assert [(record["seed"], record["status"], record["updates"]) for record in records] == [
+        (1, "finished", 40),
+        (2, "finished", 40),
+    ]
+    build(tmp_path / "results")
+    (_, row) = (tmp_path / "results" / "tables" / "x.csv").read_text(encoding="utf-8").splitlines()
+    assert row.startswith("x,softmax,default,softmax,finished,,1 2,2,0,")
+
+
+def test_srun_starts_a_run_on_two_devices(slurm, tmp_path):
+    ended = subprocess.run(
+        ["srun", "--ntasks=2", *train(tmp_path, "gpu=cpu2")], env=slurm, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (folder,) = (tmp_path / "results" / "runs").glob("*/*/*")
+    assert read_record(folder)["world_size"] == 2
+
+
+def test_submitit_without_a_cluster(tmp_path):
+    command = train(tmp_path, "-m", "seed=2", "launcher=submitit_local")
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr.splitlines()
+    assert "0 of 1 finished, 1 running" in said
+    assert said[-1] == "1 of 1 finished"
+    (folder,) = (tmp_path / "results" / "runs").glob("*/*/*")
+    record = read_record(folder)
+    assert (record["status"], record["seed"]) == ("finished", 2)
+    assert record["command"].startswith("python scripts/train.py seed=2 fairseq.optimization.max_update=4 ")
+
+
+def test_no_slurm_is_one_sentence(tmp_path):
+    ended = subprocess.run(
+        train(tmp_path, "-m", "launcher=submitit_slurm"),
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        "train.py: launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
+    ]

@@ -1,0 +1,183 @@
+"""wandb: what an offline run's file says, a crash as a crash, and comparisons made from wandb alone."""
+
+import json
+import shutil
+import time
+from collections import defaultdict
+from types import SimpleNamespace
+
+import pytest
+from record_factory import add_config, add_document_scores, add_history, make_record, store
+from runs import composed, places
+from wandb_file import records
+
+from gpam.errors import UsageError
+from gpam_suite.compare import compare
+from gpam_suite.records import append_history, read_history, read_record
+from gpam_suite.tracked import tracked_folder
+from gpam_suite.tracking import Tracker, run_name
+from gpam_suite.wandb_report import report, save
+
+MODEL = ["model=dagpam", "model.lambda_neg=0.25", "seed=2"]
+
+
+def tracked(tmp_path, **record):
+    """A recorded run that was logged offline: its folder and wandb's."""
+    (run,) = store(tmp_path, make_record(model="dagpam", seed=2, **record))
+    add_config(run)
+    if run["status"] == "finished":
+        add_document_scores(run)
+    add_history(run, final=30.0)
+    append_history(run.folder, {"update": 100, "split": "gradient", "query_neg/decoder.layers.0.self_attn": 0.125})
+    append_history(run.folder, {"update": 100, "split": "scalar", "lambda_neg/decoder.layers.0.self_attn": 0.375})
+    cfg = composed("experiment=lm_laptop", *MODEL, *places(tmp_path), "tracking.mode=offline", "tracking.tags=[mine]")
+    with Tracker(cfg, run.folder) as tracker:
+        tracker.finish(run.data)
+    (offline,) = run.folder.glob("wandb/offline-run-*")
+    return run.folder, offline
+
+
+def said(offline):
+    """The run file's records by type, and what a run's config, summary and history hold by name."""
+    found, names = defaultdict(list), {"summary": {}, "history": []}
+    (file,) = offline.glob("run-*.wandb")
+    deadline = time.monotonic() + 30  # wandb's service writes on after finish() has returned
+    while not (read := list(records(file))) or read[-1].WhichOneof("record_type") != "exit":
+        assert time.monotonic() < deadline, f"{file} has no end"
+        time.sleep(0.1)
+    for record in read:
+        kind = record.WhichOneof("record_type")
+        found[kind].append(getattr(record, kind))
+    for summary in found["summary"]:
+        names["summary"] |= {"/".join(item.nested_key) or item.key: item.value_json for item in summary.update}
+    for row in found["history"]:
+        names["history"].append(
+            {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in row.item}
+        )
+    return found, names
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return tracked(tmp_path_factory.mktemp("finished"))
+
+
+def test_the_run_file_holds_what_was_run_and_what_came_out(finished):
+    folder, offline = finished
+    found, names = said(offline)
+    (run,) = found["run"]
+    assert (run.run_group, run.job_type, run.display_name) == ("lm_laptop", "train", "dagpam lambda_neg=0.25 seed 2")
+    assert set(run.tags) == {"python_docs", "dagpam", "laptop_lm", "cpu", "mine"}
+    config = {item.key: json.loads(item.value_json) for item in run.config.update if item.key != "_wandb"}
+    assert config["model"]["lambda_neg"] == 0.25
+    assert "paths" not in config
+    record = read_record(folder)
+    assert json.loads(names["summary"]["metrics/test_perplexity"]) == record["metrics"]["test_perplexity"]
+    assert json.loads(names["summary"]["status"]) == "finished"
+    assert found["exit"][0].exit_code == 0
+
+
+def test_the_history_is_that_on_disk_with_gradients_and_lambdas(finished):
+    folder, offline = finished
+    _, names = said(offline)
+    logged = {(row["update"], key): value for row in names["history"] if "update" in row for key, value in row.items()}
+    for row in read_history(folder):
+        for key, value in row.items():
+            if isinstance(value, float):
+                assert logged[row["update"], f"{row['split']}/{key}"] == value
+    assert logged[100, "gradient/query_neg/decoder.layers.0.self_attn"] == 0.125
+    assert logged[100, "scalar/lambda_neg/decoder.layers.0.self_attn"] == 0.375
+
+
+def test_scores_figures_and_record_are_there(finished):
+    folder, offline = finished
+    found, names = said(offline)
+    keys = {key.split("/path")[0] for row in names["history"] for key in row}
+    assert any(key.startswith("test/scores") for key in keys)
+    assert any(key.startswith("figures/learning") for key in keys)
+    (artifact,) = [one for one in found["artifact"] if one.type == "record"]
+    assert artifact.name == f"record-{read_record(folder)['config_hash']}"
+    files = {entry.path for entry in artifact.manifest.contents}
+    assert files == {"record.json", "config.yaml", "metrics.jsonl", "scores.jsonl"}
+    for name in files:
+        assert (offline / "files" / "record" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_crash_is_a_crash(tmp_path):
+    _, offline = tracked(tmp_path, status="diverged", reason="the loss is NaN")
+    found, names = said(offline)
+    assert found["exit"][0].exit_code == 1
+    assert json.loads(names["summary"]["reason"]) == "the loss is NaN"
+
+
+def test_runs_are_named_so_that_a_list_reads_well():
+    assert run_name(composed("model=softmax", "seed=3")) == "softmax seed 3"
+    assert run_name(composed(*MODEL)) == "dagpam lambda_neg=0.25 seed 2"
+
+
+def test_compare_reads_an_offline_run_wherever_it_lies(finished, tmp_path):
+    folder, offline = finished
+    elsewhere = shutil.copytree(offline, tmp_path / offline.name)
+    shutil.rmtree(elsewhere / "logs", ignore_errors=True)
+    found = compare(str(folder), str(elsewhere))
+    text = "\n".join(block for section in found for block in section.blocks if isinstance(block, str))
+    assert text.count("Nothing differs.") == 2
+    assert "paired bootstrap over 40 documents" in text
+    shutil.rmtree(elsewhere / "files")
+    with pytest.raises(UsageError, match="has no record, so it ended before its training did"):
+        tracked_folder(str(elsewhere))
+
+
+def test_compare_reads_a_run_online(finished):
+    folder, _ = finished
+
+    def download(root):
+        shutil.copytree(folder, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("wandb"))
+
+    artifacts = {
+        "me/gpam/abc": [SimpleNamespace(type="code"), SimpleNamespace(type="record", download=download)],
+        "me/gpam/new": [],
+    }
+
+    def run(path):
+        if path not in artifacts:
+            raise ValueError(f"Could not find run {path}")
+        return SimpleNamespace(logged_artifacts=lambda: artifacts[path])
+
+    api = SimpleNamespace(run=run)
+    assert read_record(tracked_folder("wandb:me/gpam/abc", api)).data == read_record(folder).data
+    assert tracked_folder(str(folder), api) is None
+    for given, sentence in (
+        ("wandb:me/gpam/xyz", "wandb gives no run me/gpam/xyz: Could not find run"),
+        ("wandb:me/gpam/new", "has no artifact of type 'record'"),
+        ("wandb:gpam/abc", "wanted wandb:<entity>/<project>/<run id>"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            tracked_folder(given, api)
+
+
+def test_the_report_puts_two_models_side_by_side(monkeypatch):
+    """As wandb would be given it; a stand-in answers for wandb."""
+    from wandb_workspaces.reports.v2 import interface
+
+    service = SimpleNamespace(execute_graphql=lambda *_, **__: {"project": {"internalId": "1"}})
+    monkeypatch.setattr(interface, "_get_api", lambda: SimpleNamespace(_service_api=service))
+    text = report("me", "gpam", "lm_laptop")._to_model().model_dump_json(by_alias=True)
+    assert "lm_laptop: softmax and dagpam" in text
+    for told in ("softmax", "dagpam", "lm_laptop", "valid/token_perplexity", "metrics/test_bleu"):
+        assert json.dumps(told)[1:-1] in text
+    grid = next(block for block in report("me", "gpam", "lm_laptop").blocks if hasattr(block, "runsets"))
+    assert [runs.name for runs in grid.runsets] == ["softmax", "dagpam"]
+
+
+def test_a_report_without_wandb_is_one_sentence(monkeypatch):
+    from wandb_workspaces.reports.v2 import interface
+
+    def nobody():
+        raise Exception("not logged in to W&B")
+
+    monkeypatch.setattr(interface, "_get_api", nobody)
+    with pytest.raises(UsageError, match="wandb does not take the report: not logged in to W&B"):
+        save("me/gpam", "lm_laptop", ("softmax", "dagpam"))
+    with pytest.raises(UsageError, match="got 'gpam', wanted <entity>/<project>"):
+        save("gpam", "lm_laptop", ("softmax", "dagpam"))

@@ -1,0 +1,176 @@
+"""A tiny run killed with SIGKILL, again and again, and started again: it ends with the bits of one never killed."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from runs import TINY_LM, TINY_NMT, composed, places, write_text
+
+from gpam_suite.configuration import folder_of
+from gpam_suite.environment import ROOT
+from gpam_suite.stopping import STOPPED_EXIT
+from soak.bits import compared, differences, tables_differ
+from soak.part import Figures
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from omegaconf import OmegaConf
+from gpam_suite.command_line import guarded
+from gpam_suite.report import build
+from gpam_suite.training import run
+def work():
+    cfg = OmegaConf.load(sys.argv[1])
+    run(cfg)
+    build(Path(cfg.paths.results))
+sys.exit(guarded(work))
+"""
+_LONGER = [
+    "model=dagpam_trainable",
+    "++fairseq.model.dropout=0.1",
+    "++fairseq.model.attention_dropout=0.1",
+    "++fairseq.optimization.max_update=24",
+    "++fairseq.common.log_interval=3",
+    "++fairseq.dataset.validate_interval_updates=4",
+    "++fairseq.checkpoint.save_interval_updates=4",
+    "++fairseq.dataset.max_tokens=192",
+]
+OVERRIDES = {"lm": [*TINY_LM, *_LONGER], "nmt": [*TINY_NMT, *_LONGER]}
+LIMIT = 180  # seconds that one start may take
+
+
+@dataclass(frozen=True)
+class Kill:
+    """``signal`` at the ``number``-th audit event whose path matches, or SIGKILL after ``seconds`` without an event."""
+
+    phase: str
+    event: str = ""
+    pattern: str = ""
+    number: int = 1
+    seconds: float = 0.0
+    signal: int = signal.SIGKILL
+
+
+def on_purpose(draw: random.Random) -> list[Kill]:
+    """One lifetime's kills in every phase, in the order in which a run comes to them."""
+    return [
+        Kill("preparing", "open", r"/data/.*\.tmp/", draw.randint(1, 12)),
+        Kill("preparing", "os.rename", r"/data/stages/", draw.randint(1, 4)),
+        Kill("training", "open", r"/metrics\.jsonl$", draw.randint(2, 6)),
+        Kill("saving", "open", r"/checkpoint_.*\.pt\.tmp$", draw.randint(1, 3)),
+        Kill("saving", "os.rename", r"/checkpoint_last\.pt$", draw.randint(1, 2)),
+        Kill("training", "open", r"/metrics\.jsonl$", draw.randint(7, 12)),
+        Kill("evaluating", "os.rename", r"/(scores\.jsonl|hypotheses\.txt)$"),
+        Kill("writing the record", "os.rename", r"/record\.json$"),
+        Kill("tabulating", "os.rename", r"/(tables|figures)/", draw.randint(1, 6)),
+    ]
+
+
+def language_model() -> Figures:
+    """15 kills of a language model."""
+    return _soak("lm", seed=0)
+
+
+def translation() -> Figures:
+    """15 kills of a translation model."""
+    return _soak("nmt", seed=1)
+
+
+def _soak(task: str, seed: int, wanted: int = 15) -> Figures:
+    """``wanted`` kills: one lifetime's in every phase, then at random moments until so many have hit."""
+    draw = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(task, Path(folder))
+        whole = runs.never_killed()
+        done = runs.killed(on_purpose(draw), "on-purpose")
+        lifetime = 0
+        while len(done) < wanted:
+            moments = [Kill("a random moment", seconds=draw.uniform(0, whole)) for _ in range(3)]
+            done += runs.killed(moments, f"random-{lifetime}")  # a moment behind the end kills nothing
+            lifetime += 1
+        phases = Counter(kill.phase for kill in done)
+        listed = ", ".join(f"{name} {count}" for name, count in phases.items())
+        return {"kills": len(done), "phases": listed, **compared(runs.reference)}
+
+
+class Runs:
+    """Runs of one configuration below ``base``, each with results and data of its own, on the same text."""
+
+    def __init__(self, task: str, base: Path) -> None:
+        self.base = base
+        self.text = write_text(base / "text", (None,) if task == "lm" else ("cs", "en"))
+        self.overrides = [*OVERRIDES[task], f"dataset.folder={self.text}"]
+        self.reference = self.folder("never-killed")
+
+    def configuration(self, name: str) -> Path:
+        cfg = composed(*self.overrides, *places(self.base / name))
+        path = self.base / f"{name}.yaml"
+        path.write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
+        return path
+
+    def folder(self, name: str) -> Path:
+        return folder_of(OmegaConf.load(self.configuration(name)))
+
+    def never_killed(self) -> float:
+        """Make the reference; returns its seconds."""
+        clock = time.monotonic()
+        assert not self.start("never-killed", None)
+        return time.monotonic() - clock
+
+    def killed(self, kills: Sequence[Kill], name: str) -> list[Kill]:
+        """Start, kill, start again for each of ``kills`` that comes to pass, let it finish, and compare."""
+        done = [kill for kill in kills if self.start(name, kill)]
+        if self.start(name, None):
+            raise AssertionError("a run that nobody kills was killed")
+        results, folder = self.base / name / "results", self.folder(name)
+        found = differences(self.reference, folder)
+        found += tables_differ(self.reference, folder, results, self.base / f"{name}-tables")
+        found += [f"left behind: {path.name}" for path in folder.rglob("*.tmp")]
+        assert not found, f"after kills in {[kill.phase for kill in done]}: {found}"
+        return done
+
+    def start(self, name: str, kill: Kill | None) -> bool:
+        """Run and tabulate until the end, or until the kill; returns whether it came to that."""
+        with self.started(name, kill) as process:
+            try:
+                code = process.wait(kill.seconds if kill and not kill.event else LIMIT)
+            except subprocess.TimeoutExpired:
+                assert kill and not kill.event, f"{name} hung for {LIMIT} s in {kill}"
+                os.killpg(process.pid, signal.SIGKILL)
+                code = process.wait()
+        if code in (-signal.SIGKILL, STOPPED_EXIT):
+            return True
+        assert code == 0, f"exit code {code} after {kill}: {self.log(name)[-2000:]}"
+        return False
+
+    @contextlib.contextmanager
+    def started(self, name: str, kill: Kill | None) -> Iterator[subprocess.Popen]:
+        """A process that runs and tabulates, in a group of its own, which is ended when it is left."""
+        variables = {**os.environ, "SOAK_KILL": ""}
+        killer = str(Path(__file__).parent / "killer")
+        variables["PYTHONPATH"] = os.pathsep.join([killer, str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        if kill and kill.event:
+            variables["SOAK_KILL"] = f"{kill.event}\t{kill.pattern}\t{kill.number}\t{int(kill.signal)}"
+        command = [sys.executable, "-c", _PROGRAM, str(self.configuration(name))]
+        with (self.base / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def log(self, name: str) -> str:
+        """What all starts of ``name`` printed."""
+        return (self.base / f"{name}.log").read_text(encoding="utf-8", errors="replace")

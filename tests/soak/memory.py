@@ -1,0 +1,109 @@
+"""Memory of long trainings and of long sweeps: it must not grow."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from omegaconf import DictConfig
+from runs import TINY_LM, composed, places, write_text
+
+from gpam_suite.data import Prepared
+from gpam_suite.environment import ROOT
+from soak.part import Figures
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_HERE = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+import soak.memory
+soak.memory.{function}(Path(sys.argv[3]), int(sys.argv[4]))
+"""
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def grown(function: str, count: int, limit: int) -> Figures:
+    """Growth in bytes from the first tenth to the end of what ``function`` does ``count`` times in a new process.
+
+    Raises:
+        AssertionError: more than ``limit`` bytes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        write_text(Path(folder) / "text")
+        tests = ROOT / "tests"
+        command = [sys.executable, "-c", _HERE.format(function=function), str(tests), str(tests / "gpam_suite")]
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+        ended = subprocess.run(
+            [*command, folder, str(count)], env=variables, capture_output=True, text=True, check=False
+        )
+        assert not ended.returncode, ended.stderr[-2000:]
+        sizes = json.loads(ended.stdout.splitlines()[-1])
+    begun = max(5, len(sizes) // 10)  # libraries take their time to have loaded everything
+    growth = max(sizes[begun:]) - sizes[begun]
+    assert growth <= limit, f"{growth:,} bytes more in the end than after a tenth: {sizes[:: max(1, len(sizes) // 20)]}"
+    return {"count": count, "mebibytes": round(sizes[-1] / 2**20), "growth": round(growth / 2**20, 1)}
+
+
+def updates() -> Figures:
+    """10,000 updates of a language model with trainable lambdas, checked every 100."""
+    return grown("train", 10_000, limit=8 << 20)
+
+
+def members() -> Figures:
+    """50 members of a sweep, prepared, trained, evaluated and recorded one after another in one process."""
+    return grown("sweep", 50, limit=8 << 20)
+
+
+def train(base: Path, count: int) -> None:
+    """Prints the memory at every hundredth of ``count`` updates."""
+    import gpam_fairseq  # noqa: F401, I001  (before fairseq)
+    from fairseq.trainer import Trainer
+    from runs import train_here
+
+    from gpam_suite.training.place import CHECK_EVERY
+
+    os.environ[CHECK_EVERY] = "100"
+    sizes, stock = [], Trainer.train_step
+
+    def train_step(trainer: Trainer, *args: object, **kwargs: object) -> object:
+        found = stock(trainer, *args, **kwargs)
+        if trainer.get_num_updates() % (count // 100) == 0:
+            sizes.append(resident())
+        return found
+
+    Trainer.train_step = train_step
+    often = [f"++fairseq.dataset.validate_interval_updates={count // 10}"]
+    often += [f"++fairseq.checkpoint.save_interval_updates={count // 10}"]
+    length = [f"++fairseq.optimization.max_update={count}", "++fairseq.common.log_interval=20"]
+    train_here(_member(base, "model=dagpam_trainable", *length, *often))
+    print(json.dumps(sizes))
+
+
+def sweep(base: Path, count: int) -> None:
+    """Prints the memory after each of ``count`` members, whose workers are this process itself for once."""
+    import importlib
+
+    running = importlib.import_module("gpam_suite.training.run")
+    from gpam_suite.training import worker
+
+    def work_here(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: object) -> tuple[str, None]:
+        worker.main(folder, prepared.folder)
+        return "finished", None
+
+    running._work = work_here
+    sizes = []
+    for seed in range(count):
+        running.run(_member(base, "model=dagpam", f"seed={seed}"))
+        sizes.append(resident())
+    print(json.dumps(sizes))
+
+
+def _member(base: Path, *overrides: str) -> DictConfig:
+    return composed(*TINY_LM, *places(base), f"dataset.folder={base / 'text'}", *overrides)

@@ -1,0 +1,133 @@
+"""What is promised of runs: killed, repeated, long, wrong."""
+
+from soak.part import Part
+
+KILLED, SAME, TRUE, LONG = "Killed anywhere", "Determinism", "Never silently wrong", "Long runs"
+_KILLED, _WATCHED = "tests/gpam_suite/test_killed.py", "tests/gpam_suite/test_watched_training.py"
+_SAME, _LONG = "tests/gpam_suite/test_determinism.py", "tests/gpam_suite/test_long_runs.py"
+_SAME_BITS = (
+    "A run killed with SIGKILL at any moment and started again ends with the parameters, optimiser state, metrics, "
+    "history and tables of one never killed, bit by bit (CPU, daGPAM with trainable lambdas, dropout)."
+)
+_NO_DIFFERENCE = "{kills} kills ({phases}): no difference in {parameters:,} parameters and {rows:,} rows of history"
+
+PARTS = (
+    Part(
+        "kills-lm",
+        KILLED,
+        f"{_SAME_BITS} A language model.",
+        f"{_KILLED}::test_a_killed_run_ends_with_the_bits_of_one_never_killed",
+        "soak.kills:language_model",
+        _NO_DIFFERENCE,
+    ),
+    Part(
+        "kills-nmt",
+        KILLED,
+        "The same of a translation model.",
+        f"{_KILLED}::test_a_killed_run_ends_with_the_bits_of_one_never_killed",
+        "soak.kills:translation",
+        _NO_DIFFERENCE,
+    ),
+    Part(
+        "sigterm",
+        KILLED,
+        "SIGTERM saves at the update that is under way, says so, and the same command goes on, with the same bits.",
+        f"{_KILLED}::test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits",
+    ),
+    Part(
+        "orphans",
+        KILLED,
+        "No worker outlives the process that started it, however that ended (Linux).",
+        f"{_KILLED}::test_the_worker_of_a_killed_process_ends_too",
+    ),
+    Part(
+        "one-process-a-folder",
+        KILLED,
+        "Of two processes on one run folder one works, and the other says so.",
+        "tests/gpam_suite/test_run.py::test_two_processes_do_not_share_a_folder",
+    ),
+    Part(
+        "cut-checkpoint",
+        KILLED,
+        "A checkpoint that something else cut off ends a run with one sentence; nothing else is lost.",
+        "tests/gpam_suite/test_run.py::test_a_cut_off_checkpoint_stops_a_resumed_run_with_one_sentence",
+    ),
+    Part(
+        "clock",
+        KILLED,
+        "A clock that is set back gives no negative duration.",
+        f"{_SAME}::test_a_clock_that_goes_back_gives_no_negative_time",
+    ),
+    Part(
+        "same-bits",
+        SAME,
+        "One seed gives the same parameters, history and scores on one machine, with any number of data workers.",
+        f"{_SAME}::test_the_same_seed_gives_the_same_bits_with_any_number_of_data_workers",
+        "soak.same_bits:soak",
+        "{runs} runs with {workers} data workers: no difference in {parameters:,} parameters",
+    ),
+    Part(
+        "modules",
+        TRUE,
+        "A run whose attention modules are not what its configuration says does not start.",
+        f"{_WATCHED}::test_a_run_whose_modules_are_not_what_its_configuration_says_does_not_start",
+    ),
+    Part(
+        "invariants",
+        TRUE,
+        "Attention that leaves its range, misses its row sum, or is computed other than by its formula ends the run, "
+        "naming update and layer (`checks.attention_every` updates, at the beginning of the longest sentence of the "
+        "batch).",
+        f"{_WATCHED}::test_a_violation_ends_training_naming_update_and_layer",
+    ),
+    Part(
+        "watching",
+        TRUE,
+        "That check takes less than 1 % of training time, and changes no bit of it.",
+        f"{_LONG}::test_watching_attention_costs_less_than_a_hundredth",
+        "soak.watching:cost",
+        "{percent} % at a check every {every} updates: {check_milliseconds} ms a check, {update_milliseconds} ms an "
+        "update (6 layers of 128 on one thread)",
+    ),
+    Part(
+        "divergence",
+        TRUE,
+        "A number that is none ends the run with a record that names the update and the first parameter, output or "
+        "gradient that was not finite.",
+        f"{_WATCHED}::test_the_first_number_that_is_none_is_named",
+    ),
+    Part(
+        "protocols",
+        TRUE,
+        "A table never mixes protocols.",
+        "tests/gpam_suite/test_tables.py::test_mixed_runs_are_refused_and_both_named",
+    ),
+    Part(
+        "changed-data",
+        TRUE,
+        "Text that changed under a finished run is an error, not a skipped run.",
+        f"{_SAME}::test_data_that_changed_under_a_finished_run_is_noticed",
+    ),
+    Part(
+        "changed-preparation",
+        TRUE,
+        "A prepared file that somebody changed is not trained on.",
+        f"{_SAME}::test_a_preparation_that_was_changed_is_not_trained_on",
+    ),
+    Part(
+        "updates",
+        LONG,
+        "Memory does not grow with the updates of a training.",
+        f"{_LONG}::test_memory_does_not_grow_with_updates",
+        "soak.memory:updates",
+        "{count:,} updates: {mebibytes:,} MiB, {growth} MiB more in the end than after a tenth",
+    ),
+    Part(
+        "members",
+        LONG,
+        "Memory does not grow with the members of a sweep in one process.",
+        f"{_LONG}::test_memory_does_not_grow_with_the_members_of_a_sweep",
+        "soak.memory:members",
+        "{count:,} members: {mebibytes:,} MiB, {growth} MiB more in the end than after a tenth",
+    ),
+)

@@ -1,0 +1,91 @@
+"""No value of a user's is ever a word of a shell's: not in the code, the scripts, or the Makefile."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "pty.spawn"}
+STARTING = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
+
+
+def complaints(source: str) -> list[str]:
+    """Calls that start a shell, or might: ``shell=`` anything but False, a command that is one text, ``bash -c``."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        shell = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "shell"]
+        if name in SHELLS or name.startswith("os.spawn") or shell not in ([], ["False"]):
+            found.append(ast.unparse(node))
+        elif name in STARTING and node.args:
+            command = node.args[0]
+            words = [item.value for item in getattr(command, "elts", []) if isinstance(item, ast.Constant)]
+            if isinstance(command, ast.JoinedStr | ast.Constant | ast.BinOp) or {"-c", "bash"} <= set(words):
+                found.append(ast.unparse(node))
+    return found
+
+
+def test_no_module_or_script_starts_a_shell():
+    for folder in ("src", "scripts"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            assert complaints(path.read_text(encoding="utf-8")) == [], path
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "os.system(x)",
+        "subprocess.run(x, shell=True)",
+        "subprocess.run(f'ls {x}')",
+        "subprocess.Popen(['bash', '-c', x])",
+        "subprocess.run(words, shell=flag)",
+    ],
+)
+def test_a_shell_is_noticed(source):
+    assert complaints(source)
+
+
+def test_shell_scripts_quote_what_they_are_given():
+    for path in sorted((ROOT / "scripts").glob("*.sh")):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\beval\b|\bsh -c|\bsource\b", text), path
+        unquoted = re.sub(
+            r"\"[^\"]*\"|'[^']*'|#.*", "", re.sub(r"^\s*\w+=\S+( \w+=\S+)*$", "", text, flags=re.MULTILINE)
+        )
+        assert not re.search(r"\$\{?[a-z1-9]", unquoted), f"{path}: {unquoted}"
+
+
+def recipes() -> list[str]:
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith("\t")]
+
+
+def test_the_makefile_puts_no_setting_into_a_recipe():
+    """make would write its value into the shell's program; ``"$$SEEDS"`` has the shell read it as one word."""
+    own = {"MAKE", "MAKEFILE_LIST", "RUN", "REPRODUCE", "MORE"}
+    for line in recipes():
+        assert set(re.findall(r"(?<!\$)\$[({](\w+)", line)) <= own, line
+        bare = re.findall(r"\$\$(\w+)", re.sub(r'"[^"]*"', "", line).replace("$$1", "").replace("$$2", ""))
+        assert set(bare) <= {"EXTRA"}, line
+
+
+@pytest.mark.parametrize(
+    "evil",
+    ["1; touch was_here", '1"; touch was_here; "', "$(touch was_here)", "`touch was_here`", "$(shell touch was_here)"],
+)
+def test_a_setting_of_make_starts_nothing(evil, tmp_path):
+    make = ["make", "-f", str(ROOT / "Makefile"), f"PYTHON={sys.executable}", "-C", str(tmp_path)]
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    for given in ([*make, f"SEEDS={evil}"], make):
+        variables = os.environ | ({} if f"SEEDS={evil}" in given else {"SEEDS": evil})
+        ended = subprocess.run([*given, "reproduce-lm"], capture_output=True, text=True, check=False, env=variables)
+        assert ended.returncode == 2
+        assert f"SEEDS: got '{evil.split(',')[0]}'" in ended.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scripts"]
