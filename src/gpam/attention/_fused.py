@@ -25,6 +25,9 @@ from gpam.attention._problem import Problem
 from gpam.attention._tiling import LANE, Chunk, RowBlock, chunks, padded, row_blocks
 from gpam.attention._workspace import Layout, Stack, Tile, Workspace
 
+# Elements of a head's tile from which PyTorch's backward of a softmax, a call a head, beats three passes over all heads.
+ONE_PASS = 1 << 17
+
 
 def tiled(problem: Problem) -> Tensor:
     """Recompute the probabilities in the backward pass: memory linear in the length."""
@@ -167,9 +170,16 @@ class _Call:
             out.addcmul_(branch, weight)
         return out if noise is None or self.options.drop_branches else out.mul_(noise)
 
-    def grad_scores(self, tile: Tile, scores: Stack, noise: Tensor | None) -> Tensor:
-        """Fill ``tile.product`` with the ``T_j``; returns the ``delta_j`` ``[groups, heads, members, rows, 1]``."""
+    def grad_scores(self, tile: Tile, scores: Stack, noise: Tensor | None, need_delta: bool) -> Tensor | None:
+        """Fill ``tile.product`` with the ``T_j``; returns the ``delta_j`` ``[groups, heads, members, rows, 1]`` if
+        they are wanted.
+        """
         grad = torch.bmm(tile.grad_rows, tile.values_transposed, out=tile.sum)
+        if noise is None and not need_delta and tile.block.count * tile.block.width >= ONE_PASS:
+            for branch, outs in zip(scores.by_head, tile.product.by_head, strict=True):
+                for rows, probabilities, out in zip(grad.unbind(), branch, outs, strict=True):
+                    torch._softmax_backward_data(rows, probabilities, -1, out.dtype, grad_input=out)
+            return None
         if noise is not None:
             grad = torch.mul(noise, grad.unsqueeze(1), out=noise) if self.options.drop_branches else grad.mul_(noise)
         each = grad if grad.dim() > 3 else grad.unsqueeze(1)
@@ -263,7 +273,7 @@ class _SumOfSoftmaxes(torch.autograd.Function):
                 noise = call.noise(tile)
                 if grad_values is not None:
                     sum_values.add(call.combine(tile, scores, chunk, own_weights, noise), tile.grad_rows, first=first)
-                delta = call.grad_scores(tile, scores, noise)
+                delta = call.grad_scores(tile, scores, noise, need_weights)
                 scale = call.scale
                 if own_weights is not None:
                     scale = own_weights.scaled(chunk, tile.block)

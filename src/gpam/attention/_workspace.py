@@ -82,6 +82,11 @@ class Stack:
         return self.all.unflatten(1, self._chunk_shape)
 
     @cached_property
+    def by_head(self) -> list[list[Tensor]]:
+        """``[rows, last]`` for every head, of every branch."""
+        return [list(branch.unbind()) for branch in self.by_branch]
+
+    @cached_property
     def slots(self) -> list[Tensor]:
         """``[sequences, heads, rows, last]`` for every branch."""
         return [branch.unflatten(0, self._chunk_shape) for branch in self.by_branch]
