@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 ROWS = 64  # query rows of a block
-LONG_ROWS = 96  # where rows are wider than LONG: fewer, larger steps; more rows take more memory, and are no faster
+LONG_ROWS = 128  # where rows are wider than LONG: fewer, larger steps, and little more work of the future
 LONG = 1024
 LANE = 16  # rows of scores are computed in multiples of this width: odd widths cost up to 1.7 times as much at 30 keys
 # Of all memory of a chunk, for each thread: little enough to stay in the cache, enough to be worth the calls.

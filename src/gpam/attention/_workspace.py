@@ -117,12 +117,10 @@ class Tile:
     """A row block of a chunk: memory for its matrices and the views of the chunk's keys and values that it sees."""
 
     def __init__(self, workspace: "Workspace", block: RowBlock, future: Tensor | None):
-        self.block = block
+        self._workspace, self.block = workspace, block
         self.future = None if future is None else future[: block.count, : block.width - block.start]
         self.scores = workspace.stack("scores", block.count, block.width)
         self.product = workspace.stack("product", block.count, block.width)
-        self.noise = workspace.stack("noise", block.count, block.width)
-        self.random_bits = workspace.words("random_bits", random_words(self.noise.all.numel()))
         groups, members = workspace.layout.groups, workspace.layout.members
         head_dim, value_dim = workspace.keys[0].shape[-1], workspace.values.shape[-1]
         rows = workspace.rows("queries", groups, members * block.count, head_dim)
@@ -141,6 +139,15 @@ class Tile:
         self.keys_transposed = [key.transpose(1, 2) for key in self.keys]
         self.values = workspace.values[:, : block.width]
         self.values_transposed = self.values.transpose(1, 2)
+
+    @cached_property
+    def noise(self) -> Stack:
+        """Dropout factors, for which memory is taken only where there is dropout."""
+        return self._workspace.stack("noise", self.block.count, self.block.width)
+
+    @cached_property
+    def random_bits(self) -> Tensor:
+        return self._workspace.words("random_bits", random_words(self.noise.all.numel()))
 
 
 class Workspace:
