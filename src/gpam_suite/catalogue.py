@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpam.attention import Site, mechanism_class, names
 from gpam_suite.environment import ROOT
+from gpam_suite.formatting import MISSING
 from gpam_suite.markup import markdown
 from gpam_suite.records import write_atomically
 
@@ -18,7 +19,7 @@ CASES = {"step_lm_laptop": "Step × (LM)", "step_nmt_laptop": "Step × (NMT)"}
 
 def catalogue(measured: Path = MEASURED) -> str:
     """The page, as Markdown."""
-    times = _times(measured)
+    times, devices = _times(measured)
     softmax = mechanism_class("softmax").facts.flops(SITE, LENGTH, LENGTH, None)
     works = ["Mechanism", "Formula", "Row sum", "Weights lie in", "Negative", "Source"]
     costs = ["Mechanism", "Extra parameters", "Core FLOPs ×", *CASES.values(), "Causal", "Cross", "Incremental"]
@@ -52,8 +53,8 @@ def catalogue(measured: Path = MEASURED) -> str:
             markdown(works, formulas),
             f"Cost at default options. Extra parameters of one module ({heads}); FLOPs of the core as a ratio "
             f"to softmax at {LENGTH} tokens, projections left out, causality not counted; time of a training step "
-            "as a ratio to stock fairseq's softmax (`make benchmark`). Cross: where it says no, cross attention keeps "
-            "softmax.",
+            f"as a ratio to stock fairseq's softmax (`make benchmark`; {' / '.join(devices) or MISSING}). Cross: where "
+            "it says no, cross attention keeps softmax.",
             "",
             markdown(costs, prices),
             *limits,
@@ -65,12 +66,18 @@ def catalogue(measured: Path = MEASURED) -> str:
     )
 
 
-def _times(measured: Path) -> dict[tuple[str, str], str]:
+def _times(measured: Path) -> tuple[dict[tuple[str, str], str], list[str]]:
+    """By case and mechanism, the ratio on every device; the devices."""
     if not measured.is_file():
-        return {}
+        return {}, []
     with measured.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["case"] in CASES and row["time_ratio"]]
-    return {(row["case"], row["contender"]): f"{float(row['time_ratio']):.2f}" for row in rows}
+    devices = sorted({row["device"] for row in rows})
+    ratios: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        cell = ratios.setdefault((row["case"], row["contender"]), [MISSING] * len(devices))
+        cell[devices.index(row["device"])] = f"{float(row['time_ratio']):.2f}"
+    return {key: " / ".join(cell) for key, cell in ratios.items()}, devices
 
 
 def write_catalogue() -> Path:

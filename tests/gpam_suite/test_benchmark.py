@@ -11,6 +11,7 @@ import yaml
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
+from gpam_suite import environment
 from gpam_suite.benchmark import comparison, core, counting, models, peers, record
 from gpam_suite.benchmark.comparison import Contender, compare, relative_error
 from gpam_suite.benchmark.exact import output_rows
@@ -22,6 +23,7 @@ from gpam_suite.benchmark.page import pages, rows
 from gpam_suite.benchmark.run import chosen, measure
 from gpam_suite.benchmark.settings import Settings
 from gpam_suite.benchmark.shares import time_shares
+from gpam_suite.catalogue import catalogue
 from gpam_suite.environment import ROOT
 
 CONFIG = yaml.safe_load((ROOT / "configs" / "benchmark.yaml").read_text(encoding="utf-8"))
@@ -211,7 +213,7 @@ def test_peak_memory_is_that_of_live_tensors():
 
 
 def test_ratios_are_medians_over_repeats():
-    found = {"case": "c", "kind": "core", "rows": []}
+    found = {"case": "c", "kind": "core", "rows": [], "settings": {"device": "cpu"}, "hardware": {"processor": "p"}}
     samples = {"softmax-sdpa": [2.0, 4.0, 2.0], "dagpam": [3.0, 6.0, 2.0], "softmax": [1.0, 1.0, 1.0]}
     for name, seconds in samples.items():
         row = {"contender": name, "note": "", "seconds": seconds, "peak_bytes": 3 << 20, "limit": 11 / 7}
@@ -227,9 +229,9 @@ def test_ratios_are_medians_over_repeats():
 def test_goals_are_read_from_the_samples():
     found = {"case": "core_causal_512", "rows": [{"contender": "dagpam", "seconds": [2.0, 3.0, 9.0], "peak_bytes": 6}]}
     found["rows"].append({"contender": "softmax-sdpa", "seconds": [1.0, 2.0, 3.0], "peak_bytes": 4})
-    assert Goal("core_causal_512", "softmax-sdpa", 1.05).measured([found]) == 2.0
-    assert Goal("core_causal_512", "softmax-sdpa", 1.05, "peak_bytes").measured([found]) == 1.5
-    assert Goal("core_causal_512", "softmax", 1.05).measured([found]) is None
+    assert Goal("core_causal_512", "softmax-sdpa", 1.05).measured(found) == 2.0
+    assert Goal("core_causal_512", "softmax-sdpa", 1.05, "peak_bytes").measured(found) == 1.5
+    assert Goal("core_causal_512", "softmax", 1.05).measured(found) is None
     assert {goal.case for goal in GOALS} <= set(CONFIG["defined"])
 
 
@@ -287,6 +289,24 @@ def test_pages_are_made_of_records_alone(tmp_path):
     assert "### core_12" in text and "| dagpam |" in text and "1.00 [1.00, 1.00]" in text
     assert {path.name for path in made} == {"README.md", "benchmark.csv", "core.svg", "core.png"}
     assert len(made[tmp_path / "benchmark.csv"].splitlines()) == 1 + 2 * 3
+
+
+def test_every_processor_keeps_its_records(tmp_path, monkeypatch):
+    rows = [{"contender": name, "note": "", "seconds": [1.0]} for name in ("softmax-sdpa", "dagpam")]
+    for processor in ("One(R) CPU", "Other", "One(R) CPU"):
+        monkeypatch.setattr(environment, "processor", lambda name=processor: name)
+        record.write(tmp_path, "core_causal_512", "core", {"length": 512, "heads": 8, "head_dim": 64}, SETTINGS, rows)
+    assert [path.name for path in sorted((tmp_path / "records").iterdir())] == [
+        "core_causal_512.one-cpu.json",
+        "core_causal_512.other.json",
+    ]
+    made = pages(tmp_path)
+    text = made[tmp_path / "README.md"]
+    assert "### core_causal_512, One(R) CPU" in text and "### core_causal_512, Other" in text
+    assert "| core_causal_512 | Other | dagpam: time to softmax-sdpa | 1.05 | 1.00 | yes |" in text
+    (tmp_path / "steps.csv").write_text(made[tmp_path / "benchmark.csv"].replace("core_causal_512", "step_lm_laptop"))
+    page = catalogue(tmp_path / "steps.csv")
+    assert "(`make benchmark`; One(R) CPU / Other)" in page and "| 1.00 / 1.00 | not measured |" in page
 
 
 def test_published_pages_are_what_the_records_give():

@@ -83,7 +83,7 @@ def test_the_page_shows_time_memory_and_goals(tmp_path):
     path = record.write(tmp_path, "prepare_multi30k", "prepare", {"dataset": "multi30k_de_en"}, settings, rows)
     kept = json.loads(path.read_text())
     assert "paths" not in kept["settings"] and "sacremoses" in kept["versions"]
-    page = pages(tmp_path)[tmp_path / "README.md"]
+    page = pages(tmp_path)[tmp_path / "README.md"].replace(f" {record.device(kept)} |", "")
     assert "| prepare_multi30k | suite: time to libraries | 0.588 | 0.400 | yes |" in page
     larger = "suite: peak memory with the larger text to suite"
     assert f"| prepare_multi30k | {larger} | 1.10 | 1.25 | no |" in page
@@ -99,12 +99,13 @@ def test_further_numbers_are_measured_of_a_right_contender_only():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
 def test_the_peak_is_that_of_all_processes_at_once():
-    """Two processes of 60 MB and 30 MB of their own at a time, and then one of 40 MB, beside one that was there before."""
+    """Two processes of 60 MB and 30 MB at a time, and then one of 40 MB, beside one that was there before."""
 
     code = "import sys; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print('held', flush=True); sys.stdin.read()"
 
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+
     def hold(*sizes):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         processes = [subprocess.Popen([sys.executable, "-S", "-c", code, str(size)], **pipes) for size in sizes]
         assert [process.stdout.readline() for process in processes] == [b"held\n"] * len(sizes)
         time.sleep(0.5)
@@ -115,7 +116,9 @@ def test_the_peak_is_that_of_all_processes_at_once():
         hold(60, 30)
         hold(40)
 
-    with subprocess.Popen([sys.executable, "-S", "-c", code, "200"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code, "200"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout.readline() == b"held\n"
         assert 88 < peak_bytes_of_processes(work) / 2**20 < 145  # an interpreter itself takes some 8 MB
         other.communicate()

@@ -25,7 +25,7 @@ from gpam.attention._problem import Problem
 from gpam.attention._tiling import LANE, Chunk, RowBlock, chunks, padded, row_blocks
 from gpam.attention._workspace import Layout, Stack, Tile, Workspace
 
-# Elements of a head's tile from which PyTorch's backward of a softmax, a call a head, beats three passes over all heads.
+# Elements of a head's tile from which PyTorch's backward of a softmax, a call a head, beats three passes over all.
 ONE_PASS = 1 << 17
 
 

@@ -19,17 +19,16 @@ class Goal:
     of: str = "dagpam"
     quantity_of_to: str | None = None
 
-    def measured(self, records: list[dict[str, Any]]) -> float | None:
-        """None where the record or one of the two contenders is missing."""
-        for found in records:
-            rows = {row["contender"]: row for row in found["rows"]}
-            ours = rows.get(self.of, {}).get(self.quantity)
-            theirs = rows.get(self.to, {}).get(self.quantity_of_to or self.quantity)
-            if found["case"] == self.case and ours and theirs:
-                if isinstance(ours, list):
-                    return median(mine / other for mine, other in zip(ours, theirs, strict=True))
-                return ours / theirs
-        return None
+    def measured(self, found: dict[str, Any]) -> float | None:
+        """None where the record is of another case or one of the two contenders is missing."""
+        rows = {row["contender"]: row for row in found["rows"]}
+        ours = rows.get(self.of, {}).get(self.quantity)
+        theirs = rows.get(self.to, {}).get(self.quantity_of_to or self.quantity)
+        if found["case"] != self.case or not ours or not theirs:
+            return None
+        if isinstance(ours, list):
+            return median(mine / other for mine, other in zip(ours, theirs, strict=True))
+        return ours / theirs
 
 
 GOALS = (

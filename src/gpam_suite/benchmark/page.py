@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
@@ -70,9 +71,9 @@ def pages(output: Path) -> dict[Path, str | bytes]:
     return {output / "README.md": _page(records), output / "benchmark.csv": text.getvalue()} | figures
 
 
-def sections(output: Path, cases: Sequence[str]) -> list[str]:
-    """The page's sections of some cases."""
-    return [_case(found) for found in record.read(output) if found["case"] in cases]
+def sections(written: Sequence[Path]) -> list[str]:
+    """The page's sections of some records."""
+    return [_case(record.load(path)) for path in written]
 
 
 def rows(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,6 +98,7 @@ def _row(found: dict[str, Any], row: dict[str, Any], base: dict[str, Any], best:
     limit, tokens = row.get("limit"), row.get("tokens")
     return {
         "case": found["case"],
+        "device": record.device(found),
         "kind": found["kind"],
         "contender": row["contender"],
         "milliseconds": middle,
@@ -153,25 +155,31 @@ def _goals(records: list[dict[str, Any]]) -> list[str]:
     titles = {"seconds": "time", "peak_bytes": "peak memory", "cache_bytes": "cache"}
     titles["larger_peak_bytes"] = "peak memory with the larger text"
     table = []
-    for goal in GOALS:
-        measured = goal.measured(records)
+    for goal, found in itertools.product(GOALS, records):
+        measured = goal.measured(found)
         if measured is not None:
             digits = 2 if round(goal.most, 2) == goal.most and goal.most >= 0.1 else 3
             met = "yes" if round(measured, digits) <= goal.most else "no"
-            row = [goal.case, f"{goal.of}: {titles[goal.quantity]} to {goal.to}", number(goal.most, digits)]
-            table.append([*row, number(measured, digits), met])
+            what = f"{goal.of}: {titles[goal.quantity]} to {goal.to}"
+            figures = [number(goal.most, digits), number(measured, digits)]
+            table.append([goal.case, record.device(found), what, *figures, met])
     if not table:
         return []
     return [
-        "## Goals\n\nRatios of a contender to another.\n",
-        markdown(["Case", "Ratio", "At most", "Measured", "Met"], table),
+        "## Goals\n\nRatios of a contender to another, on each processor that a case was measured on.\n",
+        markdown(["Case", "On", "Ratio", "At most", "Measured", "Met"], table),
     ]
 
 
 def _time_shares(records: list[dict[str, Any]]) -> list[str]:
     """Where the time of the attention core goes."""
     table = [
-        [found["case"], row["contender"], *(number(100 * row["shares"][kind], 0) for kind in SHARES)]
+        [
+            found["case"],
+            record.device(found),
+            row["contender"],
+            *(number(100 * row["shares"][kind], 0) for kind in SHARES),
+        ]
         for found in records
         for row in found["rows"]
         if found["kind"] == "core" and row["contender"] in PROFILED and row.get("shares")
@@ -183,7 +191,7 @@ def _time_shares(records: list[dict[str, Any]]) -> list[str]:
         "matrix products (PyTorch's fused kernel counts as one), softmax and its backward, copies, other passes over "
         "numbers, and the rest: Python and the calls themselves, which the profiler makes slower.\n"
     )
-    return [what, markdown(["Case", "Contender", *(kind.capitalize() for kind in SHARES)], table)]
+    return [what, markdown(["Case", "On", "Contender", *(kind.capitalize() for kind in SHARES)], table)]
 
 
 def _case(found: dict[str, Any]) -> str:
@@ -206,7 +214,8 @@ def _case(found: dict[str, Any]) -> str:
     table = {title: cells for title, cells in table.items() if set(cells) != {MISSING}}
     body = [[line["contender"], *cells] for line, *cells in zip(lines, *table.values(), strict=True)]
     shape = ", ".join(f"{key} {value}" for key, value in found["shape"].items())
-    return f"### {found['case']}\n\n{shape}. {_where(found)}\n\n{markdown(['Contender', *table], body)}"
+    title = f"### {found['case']}, {record.device(found)}"
+    return f"{title}\n\n{shape}. {_where(found)}\n\n{markdown(['Contender', *table], body)}"
 
 
 def _spread(line: dict[str, Any], key: str) -> str:
@@ -218,20 +227,25 @@ def _spread(line: dict[str, Any], key: str) -> str:
 
 def _where(found: dict[str, Any]) -> str:
     hardware, settings, versions = found["hardware"], found["settings"], found["versions"]
-    device = hardware["gpu"] if settings["device"] == "cuda" else hardware["processor"]
+    source = found.get("git") or {}
+    commit = f", source {source['commit'][:7]}{' with changes' if source['dirty'] else ''}" if source else ""
     return (
-        f"{device}, {settings['threads']} of {hardware['cores']} cores, {settings['repeats']} repeats, "
-        f"torch {versions['torch']}."
+        f"{settings['threads']} of {hardware['cores']} cores, {settings['repeats']} repeats, "
+        f"torch {versions['torch']}{commit}."
     )
 
 
 def _plots(records: list[dict[str, Any]]) -> list[Plot]:
-    """Time by length, one panel for causal and one for full attention, of the cores without padding and dropout."""
+    """Time by length, a panel for causal and one for full attention on each device, of the cores without padding and
+    dropout.
+    """
     panels = {}
-    for causal, title in ((True, "causal"), (False, "full")):
-        drawn = [found for found in records if found["kind"] == "core" and _is_plain(found["shape"], causal)]
+    devices = sorted({record.device(found) for found in records})
+    for device, (causal, title) in itertools.product(devices, ((True, "causal"), (False, "full"))):
+        own = [found for found in records if record.device(found) == device]
+        drawn = [found for found in own if found["kind"] == "core" and _is_plain(found["shape"], causal)]
         if len({found["shape"]["length"] for found in drawn}) > 1:
-            panels[title] = sorted(drawn, key=lambda found: found["shape"]["length"])
+            panels[f"{title}, {device}"] = sorted(drawn, key=lambda found: found["shape"]["length"])
     if not panels:
         return []
 

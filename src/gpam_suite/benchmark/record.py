@@ -1,6 +1,10 @@
-"""``records/<case>.json``: all samples of a case, with what they were taken on and with."""
+"""``records/<case>.<device>.json``: all samples of a case, with what they were taken on and with.
+
+A ratio of two times is another one on another processor, so each keeps its own.
+"""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -25,11 +29,24 @@ def write(
         "settings": {key: value for key, value in asdict(settings).items() if key != "paths"},
         "hardware": environment.hardware(),
         "versions": {package: environment.versions()[package] for package in PACKAGES},
+        "git": environment.git(),
         "rows": rows,
     }
-    return write_atomically(output / FOLDER / f"{name}.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
+    slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", device(record)).lower()).strip("-")
+    return write_atomically(
+        output / FOLDER / f"{name}.{slug}.json", json.dumps(record, indent=1, sort_keys=True) + "\n"
+    )
 
 
 def read(output: Path) -> list[dict[str, Any]]:
-    """All records of a folder, by the name of their case."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted((output / FOLDER).glob("*.json"))]
+    """All records of a folder, by the names of their case and device."""
+    return [load(path) for path in sorted((output / FOLDER).glob("*.json"))]
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def device(found: Mapping[str, Any]) -> str:
+    """The name of the processor or the GPU that the samples were taken on."""
+    return found["hardware"]["gpu" if found["settings"]["device"] == "cuda" else "processor"]

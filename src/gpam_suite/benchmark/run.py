@@ -33,15 +33,16 @@ def benchmark(cfg: DictConfig) -> Path:
     torch.set_num_threads(settings.threads)
     output = Path(cfg.output)
     cases = chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined)
+    written = []
     for name in cases:
         began = time.perf_counter()
         log.info("%s", name)
         rows = measure(defined[name], settings, list(cfg.contenders or []))
         shape = {key: value for key, value in defined[name].items() if key not in ("kind", "contenders")}
-        record.write(output, name, defined[name]["kind"], shape, settings, rows)
+        written.append(record.write(output, name, defined[name]["kind"], shape, settings, rows))
         log.info("%s: %.0f seconds", name, time.perf_counter() - began)
     page = write_pages(output)
-    print(*sections(output, cases), f"All cases: {page}", sep="\n")
+    print(*sections(written), f"All cases: {page}", sep="\n")
     return page
 
 
