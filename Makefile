@@ -15,6 +15,7 @@ GPU     ?= h100
 PARTS   ?=
 TRIALS  ?= 20
 TASK    ?= lm
+ADVISORIES ?=
 A       ?=
 B       ?=
 # A setting reaches a recipe as a variable of the environment, "$$SEEDS", and never as words of the shell's or of make's
@@ -91,8 +92,8 @@ soak: setup ## the promises of docs/reliability.md at full count, and the page (
 lock: ## requirements.lock anew from constraints.txt: every pinned package with the hashes of its files
 	@"$$PYTHON" scripts/lock.py
 
-audit: setup ## is what is installed what was locked, byte for byte, and is a weakness of it known?
-	@$(RUN) scripts/audit.py
+audit: setup ## is what is installed what was locked, byte for byte, and is a weakness of it known? [ADVISORIES=folder]
+	@$(RUN) scripts/audit.py "$$ADVISORIES"
 
 search: setup ## Optuna looks for lambda- and lambda+ on the validation set: EXPERIMENT=lm_laptop MODEL=dagpam TRIALS=20
 	@$(MORE) $(RUN) scripts/search.py experiment="$$EXPERIMENT" model="$$MODEL" trials="$$TRIALS" paths.results="$$RESULTS" $$EXTRA

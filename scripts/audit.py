@@ -1,7 +1,10 @@
-"""What is installed against what was locked, offline; then the lock against PyPI's database of known weaknesses.
+"""What is installed against what was locked, offline; then the lock against a database of known weaknesses.
+
+    python scripts/audit.py [FOLDER]
 
 The first half needs no network: every package has its pinned version, nothing unpinned is there, and every installed
-file has the hash that its package says. The second asks the database through pip-audit, in an environment of its own.
+file has the hash that its package says. The second asks PyPI's database through pip-audit, in an environment of its
+own, or reads the advisories in FOLDER: a checkout of PyPA's advisory database, for machines without a network.
 """
 
 import base64
@@ -13,7 +16,12 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 AUDIT = "pip-audit==2.10.1"
@@ -34,7 +42,8 @@ def main() -> int:
     if wrong:
         return FAILED
     print("audit: what is installed is what was locked, byte for byte", flush=True)
-    return weaknesses()
+    folder = sys.argv[1] if sys.argv[1:] else ""
+    return advisories(Path(folder)) if folder else weaknesses()
 
 
 def complaints(package: importlib.metadata.Distribution) -> list[str]:
@@ -78,6 +87,43 @@ def weaknesses() -> int:
     if ended.returncode:
         print(f"audit: weaknesses are found, or not asked for where no database answers ({lines[-1]})", file=sys.stderr)
     return FAILED if ended.returncode else 0
+
+
+def advisories(folder: Path) -> int:
+    """The pins against every advisory in ``folder/vulns/<package>/*.yaml`` (the OSV format)."""
+    every = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("vulns/*/*.yaml"))]
+    if not every:
+        print(f"audit: no vulns/*/*.yaml in {folder}; wanted a checkout of PyPA's advisory database", file=sys.stderr)
+        return FAILED
+    found = [
+        f"{name} {version} has {advisory['id']} ({', '.join(advisory.get('aliases', []))})"
+        for advisory in every
+        if not advisory.get("withdrawn")
+        for of in advisory["affected"]
+        for name, version in pins().items()
+        if canonical(of["package"]["name"]) == name and affects(of, version)
+    ]
+    for sentence in found:
+        print(f"audit: {sentence}", file=sys.stderr)
+    last = max(str(advisory["modified"])[:10] for advisory in every)
+    print(f"audit: {len(pins())} pins, {len(every)} advisories up to {last}, {len(found)} that apply")
+    return FAILED if found else 0
+
+
+def affects(of: Mapping[str, Any], version: str) -> bool:
+    """Whether ``version`` is listed as affected, or lies in a range of versions."""
+    if version in of.get("versions", []):
+        return True
+    mine, inside = Version(version), False
+    for span in of.get("ranges", []):
+        for event in span["events"] if span["type"] == "ECOSYSTEM" else []:
+            (kind, border), *_ = event.items()
+            reached = border == "0" or mine >= Version(border)
+            if kind == "introduced":
+                inside = inside or reached
+            elif reached and not (kind == "last_affected" and mine == Version(border)):
+                inside = False
+    return inside
 
 
 if __name__ == "__main__":

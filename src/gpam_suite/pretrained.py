@@ -28,10 +28,10 @@ from torch import Tensor
 
 from gpam.errors import UsageError
 from gpam_suite import strict_json
-from gpam_suite.data.characters import symbol
 from gpam_suite.data.dictionary import load_dictionary
+from gpam_suite.data.encoding import Encoder
 from gpam_suite.data.options import check_preprocessing
-from gpam_suite.data.segmentation import BPE_FILES, Segmenter, Tokenizer, undo_segmentation
+from gpam_suite.data.segmentation import BPE_FILES, Tokenizer, undo_segmentation
 from gpam_suite.data.text import sha256
 from gpam_suite.evaluation.language_model import token_nll
 from gpam_suite.evaluation.translation import translate_sentences
@@ -94,9 +94,8 @@ class Pretrained:
         self.model, self.config, self.folder = model, config, folder
         self.source_dictionary, self.target_dictionary = dictionaries[0], dictionaries[-1]
         options, languages = config["preprocessing"], config["languages"]
-        self._tokenizers = [Tokenizer(options, language) for language in languages]
-        name = BPE_FILES.get(options["bpe"])
-        self._segmenter = Segmenter(options["bpe"], folder / name if name else None)
+        self._encoder = Encoder(options, languages[0], config["unit"], self.source_dictionary, folder)
+        self._target_tokenizer = Tokenizer(options, languages[-1])
 
     def translate(self, text: str | Sequence[str], beam: int | None = None) -> Any:
         """The translation of one sentence, or a list of translations of as many; of a blank one, a blank.
@@ -146,7 +145,7 @@ class Pretrained:
         )
 
     def _plain(self, segmented: str) -> str:
-        return self._tokenizers[-1].detokenize(undo_segmentation(segmented, self.config["preprocessing"]["bpe"]))
+        return self._target_tokenizer.detokenize(undo_segmentation(segmented, self.config["preprocessing"]["bpe"]))
 
     def perplexity(self, text: str) -> float:
         """Perplexity of a text by the protocol of the published score; see :meth:`score`."""
@@ -163,13 +162,12 @@ class Pretrained:
         if not text:
             raise UsageError("the text is empty, wanted at least one line")
         if self.config["unit"] == "character":
-            content = text.encode("utf-8")
-            stream = torch.tensor([self.source_dictionary.index(symbol(byte)) for byte in content])
-            words = len(content)
+            stream = self._encoder.ids(text)
         else:
-            lines = text.removesuffix("\n").split("\n")
-            stream = torch.cat([self._encode(line, number) for number, line in enumerate(lines, start=1)])
-            words = sum(len(self._tokenizers[0].tokenize(line).split()) + 1 for line in lines)
+            text = text.removesuffix("\n") + "\n"
+            stream = torch.cat(
+                [self._encode(line, number) for number, line in enumerate(text.split("\n")[:-1], start=1)]
+            )
         evaluation = self.config["evaluation"]
         nll = token_nll(
             self.model,
@@ -179,18 +177,16 @@ class Pretrained:
             context_window=evaluation["context_window"],
             max_tokens=evaluation["max_tokens"],
         )
-        return Score(float(nll.double().sum()), words, len(stream))
+        return Score(float(nll.double().sum()), self._encoder.words(text), len(stream))
 
     def _encode(self, line: str, number: int) -> Tensor:
         """Ids of one line, its end included."""
         if "\n" in line:
             raise UsageError(f"sentence {number} holds a line feed; give one sentence a line")
-        dictionary = self.source_dictionary
-        tokens = self._segmenter.segment(self._tokenizers[0].tokenize(line)).split()
-        ids = [dictionary.index(token) for token in tokens]
-        if any(index < dictionary.unk() for index in ids):
+        ids = self._encoder.ids(line)
+        if (ids < self.source_dictionary.unk()).any():
             raise UsageError(f"line {number} holds <s>, <pad> or </s>, which fairseq reserves; write it differently")
-        return torch.tensor([*ids, dictionary.eos()])
+        return torch.cat([ids, ids.new_tensor([self.source_dictionary.eos()])])
 
 
 def load(folder: str | Path) -> Pretrained:

@@ -215,6 +215,17 @@ def test_scatter_has_every_run(made_up):
     assert render(plot)["svg"] == render(plot)["svg"]
 
 
+def test_more_models_than_lines_can_tell_apart_are_a_table(made_up, monkeypatch):
+    (aggregate,) = read_aggregates(made_up)
+    assert "models" not in [plot.name for plot in draw_runs.plots(made_up, aggregate)]
+    monkeypatch.setattr(draw_runs, "APART", 1)
+    (plot,) = [plot for plot in draw_runs.plots(made_up, aggregate) if plot.name == "models"]
+    assert "Models: Softmax and daGPAM. Seeds: 1. Made by" in plot.caption
+    svg = render(plot)["svg"].decode()
+    for words in ("Softmax", "daGPAM", ".29", ".49"):  # the residual behind the layer
+        assert f"<!-- {words} -->" in svg
+
+
 def test_depth_and_initialisation_are_drawn(tmp_path):
     seeds = [_stream(level) for level in (0.1, 0.2)]
     entries = [{"model": "softmax", "label": "softmax", "seeds": seeds}]

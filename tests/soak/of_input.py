@@ -21,9 +21,9 @@ and only who types the command can give it. A folder in `hydra.searchpath` is re
 under the same rules. torch is installed by its version and not by a hash, since every build of it (CPU, each
 CUDA release) has other files, and so are the CUDA libraries that it brings. `make audit` compares every
 installed file with what its package says, without a network; for known weaknesses it asks PyPI's database
-through `pip-audit`, and where that cannot be reached it says so and fails: no audit against the database has
-passed so far. The processes of one training exchange pickles among themselves and must be alone on their
-network.
+through `pip-audit`, and where that cannot be reached it says so and fails. An audit finds what its database
+knew on the date that stands beside it, and the pins may be younger than that: audit again. The processes of
+one training exchange pickles among themselves and must be alone on their network.
 """,
 }
 
@@ -142,5 +142,14 @@ PARTS: tuple[Part, ...] = (
         SECURITY,
         "`make setup` installs nothing whose hash is not in `requirements.lock`, except torch and its CUDA libraries.",
         "tests/test_lock.py::test_setup_installs_nothing_unhashed_but_torch",
+    ),
+    Part(
+        "audited",
+        SECURITY,
+        "No pinned version has a weakness that PyPA's advisory database lists, and what is installed is what was "
+        "locked, byte for byte (`make audit ADVISORIES=FOLDER`, a checkout of the database).",
+        "tests/test_audit.py::test_a_weakness_is_named_and_fails",
+        "soak.audit:advisories",
+        "{pins} pins, {advisories:,} advisories up to {last}: none applies",
     ),
 )

@@ -14,6 +14,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.transforms import Affine2D
 
 from gpam_suite.aggregate import Aggregate, Row
+from gpam_suite.analysis.draw_models import READS, table
 from gpam_suite.analysis.store import QUANTILES, read_runs
 from gpam_suite.analysis.words import COMMAND, ROLES, TITLES
 from gpam_suite.formatting import listed
@@ -40,6 +41,8 @@ def plots(results: Path, aggregate: Aggregate) -> list[Plot]:
     found = []
     if rows:
         found.append(_collapse(aggregate, rows[:APART]))
+    if len(rows) > APART:
+        found.append(_every_model(aggregate, rows))
     if trained := _histories(aggregate, GRADIENT):
         found += [_gradients(aggregate, trained[:_SIDE_BY_SIDE]), _gradients_by_layer(aggregate, trained[:APART])]
     if learned := _histories(aggregate, SCALAR):
@@ -121,6 +124,14 @@ def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
     )
     return Plot(
         "collapse", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 0.5 + 3.6 * len(stacks), paint
+    )
+
+
+def _every_model(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
+    models = [{**own[0], "label": row.label} for row, own in rows]
+    what = f"Every model after training, the first seed of each: {READS}"
+    return table(
+        "models", caption(aggregate, what, [row for row, _ in rows], [own[0]["seed"] for _, own in rows]), models
     )
 
 

@@ -69,7 +69,7 @@ def text_for_maps(task: Any, prepared: Any) -> Text:
 
 def token_ids(prepared: Any, text: str, language: str | None, dictionary: Any) -> Tensor:
     """The tokens of ``text`` and its end, made as the data set's own were."""
-    return Encoder(prepared, language, dictionary).ids(f"{text}\n")
+    return Encoder.of(prepared, language, dictionary).ids(f"{text}\n")
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:

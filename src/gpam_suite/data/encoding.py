@@ -1,5 +1,7 @@
 """Text to the tokens that a model reads, made as those of its data set were."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,14 +13,24 @@ from gpam_suite.data.segmentation import BPE_FILES, Segmenter, Tokenizer
 
 
 class Encoder:
-    """Tokeniser, segmentation and ``dictionary`` of one side of a data set; ``language`` None is a language model's."""
+    """Tokeniser and segmentation by ``options`` (a checked ``preprocessing``), and the ``dictionary``, of one language.
 
-    def __init__(self, prepared: Prepared, language: str | None, dictionary: Any) -> None:
-        options = prepared.manifest["preprocessing"]
+    ``folder`` has the segmentation's own file; ``unit`` is "word", or "character" where a byte is a token.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], language: str | None, unit: str, dictionary: Any, folder: Path
+    ) -> None:
         model = BPE_FILES.get(options["bpe"])
-        self.dictionary, self._by_character = dictionary, prepared.unit == "character"
-        self._tokenizer = Tokenizer(options, language or prepared.manifest["language"])
-        self._segmenter = Segmenter(options["bpe"], prepared.folder / "bpe" / model if model else None)
+        self.dictionary, self._by_character = dictionary, unit == "character"
+        self._tokenizer = Tokenizer(options, language)
+        self._segmenter = Segmenter(options["bpe"], folder / model if model else None)
+
+    @classmethod
+    def of(cls, prepared: Prepared, language: str | None, dictionary: Any) -> "Encoder":
+        """That of one side of a data set; ``language`` None is a language model's."""
+        language = language or prepared.manifest["language"]
+        return cls(prepared.manifest["preprocessing"], language, prepared.unit, dictionary, prepared.folder / "bpe")
 
     def ids(self, text: str) -> Tensor:
         r"""Token ids of ``text``; each ``\n`` in it is the end of a line, a token like the others."""

@@ -25,7 +25,7 @@ class Blocks:
 
     def __init__(self, model: Any, task: Any, prepared: Any, evaluation: Any, count: int) -> None:
         self.model, self.embedding, self.dictionary = model, model.decoder.embed_tokens, task.source_dictionary
-        self.encoder = Encoder(prepared, None, self.dictionary)
+        self.encoder = Encoder.of(prepared, None, self.dictionary)
         self.length = min(task.args.tokens_per_sample, _LONGEST)
         self._at_once = max(1, evaluation.max_tokens // self.length)
         text = _text(prepared)

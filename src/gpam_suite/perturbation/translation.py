@@ -30,8 +30,8 @@ class Sentences:
         self.texts, self.references = [sources[i] for i in chosen], [references[i] for i in chosen]
         self.embedding, self.dictionary = model.encoder.embed_tokens, task.source_dictionary
         self.letters = alphabet(sources)
-        self._source = Encoder(prepared, prepared.source_lang, self.dictionary)
-        self._target = Encoder(prepared, prepared.target_lang, task.target_dictionary)
+        self._source = Encoder.of(prepared, prepared.source_lang, self.dictionary)
+        self._target = Encoder.of(prepared, prepared.target_lang, task.target_dictionary)
         self._metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"])
 
     def read(self, lines: list[str]) -> list[Tensor]:
