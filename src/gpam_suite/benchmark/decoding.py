@@ -10,6 +10,7 @@ from gpam.attention import mechanism_class
 from gpam_suite.benchmark.comparison import Contender, relative_error
 from gpam_suite.benchmark.models import batch, by_weights, case_of
 from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.shares import time_shares
 from gpam_suite.benchmark.training_step import Made, every_contender
 
 State = dict[str, dict[str, Tensor | None]]
@@ -47,7 +48,7 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> Made:
             return relative_error([decode()[0]], wanted[of])
 
         facts = {"tokens": case.tokens, "steps": case.length, "cache_bytes": cache_bytes(decode()[1])}
-        return Contender(name, decode, error, facts=facts)
+        return Contender(name, decode, error, facts=facts, measure=lambda: {"shares": time_shares(decode)})
 
     return every_contender(case, settings, make)
 

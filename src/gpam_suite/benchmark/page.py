@@ -28,7 +28,7 @@ DRAWN = (
     "dagpam-two-calls",
     "differential-authors",
 )
-PROFILED = ("softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpam-naive")
+PROFILED = ("stock", "softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpam-naive")
 """Whose time is shown by what it goes into."""
 _MIB, _GIGA = 2**20, 1e9
 
@@ -172,7 +172,7 @@ def _goals(records: list[dict[str, Any]]) -> list[str]:
 
 
 def _time_shares(records: list[dict[str, Any]]) -> list[str]:
-    """Where the time of the attention core goes."""
+    """Where the time goes of what is not too long to be profiled."""
     table = [
         [
             found["case"],
@@ -182,12 +182,12 @@ def _time_shares(records: list[dict[str, Any]]) -> list[str]:
         ]
         for found in records
         for row in found["rows"]
-        if found["kind"] == "core" and row["contender"] in PROFILED and row.get("shares")
+        if row["contender"] in PROFILED and row.get("shares")
     ]
     if not table:
         return []
     what = (
-        "## Where the time goes\n\nOf one forward and backward pass on a CPU, in percent, by PyTorch's profiler: "
+        "## Where the time goes\n\nOf one pass (of decoding: of a whole one) on a CPU, in percent, by PyTorch's profiler: "
         "matrix products (PyTorch's fused kernel counts as one), softmax and its backward, copies, other passes over "
         "numbers, and the rest: Python and the calls themselves, which the profiler makes slower.\n"
     )
