@@ -187,9 +187,9 @@ def _time_shares(records: list[dict[str, Any]]) -> list[str]:
     if not table:
         return []
     what = (
-        "## Where the time goes\n\nOf one pass (of decoding: of a whole one) on a CPU, in percent, by PyTorch's profiler: "
-        "matrix products (PyTorch's fused kernel counts as one), softmax and its backward, copies, other passes over "
-        "numbers, and the rest: Python and the calls themselves, which the profiler makes slower.\n"
+        "## Where the time goes\n\nOf one pass (of decoding: of a whole one) on a CPU, in percent, by PyTorch's "
+        "profiler: matrix products (PyTorch's fused kernel counts as one), softmax and its backward, copies, other "
+        "passes over numbers, and the rest: Python and the calls themselves, which the profiler makes slower.\n"
     )
     return [what, markdown(["Case", "On", "Contender", *(kind.capitalize() for kind in SHARES)], table)]
 
