@@ -52,7 +52,10 @@ def stored(path: Path) -> DictConfig:
         raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again") from None
     if not isinstance(cfg, DictConfig):
         raise UsageError(f"{path} holds no configuration: restore it from git, or run again")
-    check_nodes(cfg)
+    try:
+        check_nodes(cfg)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}; restore it from git, or run again") from None
     return cfg
 
 
@@ -77,7 +80,7 @@ def check(cfg: DictConfig) -> None:
             raise UsageError(f"{name}: got '{value}', wanted a text")
     if isinstance(cfg.seed, bool) or not isinstance(cfg.seed, int) or cfg.seed < 0:
         raise UsageError(f"seed: got '{cfg.seed}', wanted a whole number of at least 0")
-    every = OmegaConf.select(cfg, "checks.attention_every", default=0)
+    every = OmegaConf.select(cfg, "checks.attention_every")
     if isinstance(every, bool) or not isinstance(every, int) or every < 0:
         raise UsageError(f"checks.attention_every: got '{every}', wanted a whole number of updates, or 0 for no checks")
     if cfg.recipe.task != cfg.dataset.task:

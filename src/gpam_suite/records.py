@@ -287,11 +287,11 @@ def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = strict_json.loads(line)
-        except ValueError:
-            row = None
+            row, wrong = strict_json.loads(line), ""
+        except ValueError as error:
+            row, wrong = None, f" ({error})"
         if not isinstance(row, dict):
-            raise UsageError(f"{path} line {number} is not a JSON object: {advice}.")
+            raise UsageError(f"{path} line {number} is not a JSON object{wrong}: {advice}.")
         rows.append(row)
     return rows
 

@@ -16,7 +16,7 @@ from gpam_suite.data.dictionary import load_dictionary
 from gpam_suite.data.options import check_dataset
 from gpam_suite.data.segmentation import Segmenter
 from gpam_suite.evaluation.checkpoint import read_checkpoint
-from gpam_suite.records import RECORD, SCHEMA_VERSION, read_history, read_record
+from gpam_suite.records import HISTORY, RECORD, SCHEMA_VERSION, read_history, read_record
 from gpam_suite.trust import guarded_composition
 
 
@@ -44,7 +44,7 @@ RECORD_TEXT = json.dumps({"schema_version": SCHEMA_VERSION, **make_record()})
         (lambda text: text[:-1] + ', "more": 1' + "0" * 5000 + "}", "is larger than any number here"),
         (lambda text: text[:-1] + ', "status": "finished"}', "the key 'status' stands there twice"),
         (lambda text: "[" * 100_000, "nested too deeply"),
-        (lambda text: "[]", "wanted an object"),
+        (lambda text: "[]", "does not fit the schema"),
     ],
 )
 def test_a_record_that_no_run_wrote(damage, wrong, sentence, tmp_path):
@@ -54,16 +54,21 @@ def test_a_record_that_no_run_wrote(damage, wrong, sentence, tmp_path):
 
 
 def test_a_history_with_a_number_that_is_none(sentence, tmp_path):
-    (tmp_path / "history.jsonl").write_text('{"update": 1, "loss": NaN}\n')
+    (tmp_path / HISTORY).write_text('{"update": 1, "loss": NaN}\n')
     assert "NaN is no number" in sentence(lambda: read_history(tmp_path))
 
 
-@pytest.mark.parametrize("content", ["", "\n", "#version: 0.2\n", "a\n", "a b c\n"])
+@pytest.mark.parametrize("content", ["", "\n", "a\n", "#version: 0.2\na b c\n", "#version: 0.2\na\n"])
 def test_merges_that_are_none(content, sentence, tmp_path):
-    """subword-nmt reads an empty file as merges and fails at the first word."""
     path = tmp_path / "codes.txt"
     path.write_text(content)
     assert str(path) in sentence(lambda: Segmenter("subword_nmt", path))
+
+
+def test_an_empty_list_of_merges(tmp_path):
+    """subword-nmt itself ends the process over it."""
+    (tmp_path / "codes.txt").write_text("#version: 0.2\n")
+    assert Segmenter("subword_nmt", tmp_path / "codes.txt").segment("ab c") == "a@@ b c"
 
 
 @pytest.mark.parametrize("content", ["a\n", "a -1\n", "a 1e3\n", "a 1\na 2\n", "a 1\n\n"])
@@ -76,9 +81,9 @@ def test_a_dictionary_that_is_none(content, sentence, tmp_path):
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["model=1"], "model"),
-        (["model=[dagpam]"], "model"),
-        (["dataset=null"], "dataset"),
+        (["model=1"], "must be a string or a list"),
+        (["dataset=null"], "must be a string or a list"),
+        (["checks=null"], "checks"),
         (["fairseq=null"], "fairseq"),
         (["evaluation=null"], "evaluation"),
         (["model=dagpam", "model.lambda_neg={a: b}"], "lambda_neg"),
