@@ -220,7 +220,7 @@ def test_more_models_than_lines_can_tell_apart_are_a_table(made_up, monkeypatch)
     assert "models" not in [plot.name for plot in draw_runs.plots(made_up, aggregate)]
     monkeypatch.setattr(draw_runs, "APART", 1)
     (plot,) = [plot for plot in draw_runs.plots(made_up, aggregate) if plot.name == "models"]
-    assert "Models: Softmax and daGPAM. Seeds: 1. Made by" in plot.caption
+    assert "Models: Softmax, daGPAM. Seeds: 1. Made by" in plot.caption
     svg = render(plot)["svg"].decode()
     for words in ("Softmax", "daGPAM", ".29", ".49"):  # the residual behind the layer
         assert f"<!-- {words} -->" in svg
