@@ -76,7 +76,7 @@ def look(index: int) -> dict[str, Any]:
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": _DASHES[index % len(_DASHES)],
-        "marker": _MARKERS[index % len(_MARKERS)],
+        "marker": _MARKERS[(index + index // len(COLOURS)) % len(_MARKERS)],  # a colour comes back with another one
     }
 
 

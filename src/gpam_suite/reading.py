@@ -10,14 +10,19 @@ _QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accurac
 
 
 def reading(aggregate: Aggregate) -> list[str]:
-    """One sentence or two for each row against the baseline, then the warnings that hold for all of them."""
+    """One sentence or two for each row against the baseline, then the warnings that hold for all of them.
+
+    Where some rows have an interval over seeds, those of one seed are told by their warning alone.
+    """
     if aggregate.baseline is None:
         return ["Softmax was not run in this experiment: there is nothing to compare with."]
     rivals = [row for row in aggregate.rows if row is not aggregate.baseline]
     if not rivals:
         return [f"Only {aggregate.baseline.label} was run: there is nothing to compare."]
-    sentences = [_compare(aggregate, row) for row in rivals]
-    intervals = [found for row in rivals if (found := aggregate.difference(row)) and found.holds_zero is not None]
+    differences = [(row, aggregate.difference(row)) for row in rivals]
+    intervals = [found for _, found in differences if found and found.holds_zero is not None]
+    told = [row for row, found in differences if not intervals or not found or found.holds_zero is not None or row.lost]
+    sentences = [_compare(aggregate, row) for row in told]
     if len(intervals) > 1:
         sentences.append(
             f"{len(intervals)} intervals are read here and none is corrected for that: were there no difference at "

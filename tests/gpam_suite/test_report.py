@@ -58,6 +58,13 @@ def test_one_seed_claims_nothing(tmp_path):
     assert warning.startswith("**Warning.** One seed")
 
 
+def test_beside_intervals_one_seed_is_a_warning_alone(tmp_path):
+    alone = make_record(model="gated", value=20.0)
+    store(tmp_path, *_pairs((29.0, 29.2, 29.4)), alone)
+    sentence, warning = _reading(tmp_path)
+    assert sentence.startswith("**daGPAM**") and warning.startswith("**Warning.** gated: one seed")
+
+
 def test_too_few_seeds_are_named(tmp_path):
     store(tmp_path, *_pairs((29.0, 29.1)))
     *_, warning = _reading(tmp_path)
