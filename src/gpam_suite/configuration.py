@@ -80,7 +80,7 @@ def check(cfg: DictConfig) -> None:
             raise UsageError(f"{name}: got '{value}', wanted a text")
     if isinstance(cfg.seed, bool) or not isinstance(cfg.seed, int) or cfg.seed < 0:
         raise UsageError(f"seed: got '{cfg.seed}', wanted a whole number of at least 0")
-    every = OmegaConf.select(cfg, "checks.attention_every")
+    every = OmegaConf.select(cfg, "checks.attention_every") if "checks" in cfg else 0  # a plan trains nothing
     if isinstance(every, bool) or not isinstance(every, int) or every < 0:
         raise UsageError(f"checks.attention_every: got '{every}', wanted a whole number of updates, or 0 for no checks")
     if cfg.recipe.task != cfg.dataset.task:
