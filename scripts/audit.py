@@ -17,6 +17,7 @@ import sys
 import tempfile
 import venv
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,9 @@ def complaints(package: importlib.metadata.Distribution) -> list[str]:
     return found
 
 
+@cache
 def pins() -> dict[str, str]:
+    """Package to its pinned version; read once, as every package and every advisory asks."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return {canonical(name): version for name, _, version in (line.partition("==") for line in lines) if version}
 
@@ -95,18 +98,18 @@ def advisories(folder: Path) -> int:
     if not every:
         print(f"audit: no vulns/*/*.yaml in {folder}; wanted a checkout of PyPA's advisory database", file=sys.stderr)
         return FAILED
+    pinned = pins()
     found = [
-        f"{name} {version} has {advisory['id']} ({', '.join(advisory.get('aliases', []))})"
+        f"{name} {pinned[name]} has {advisory['id']} ({', '.join(advisory.get('aliases', []))})"
         for advisory in every
         if not advisory.get("withdrawn")
         for of in advisory["affected"]
-        for name, version in pins().items()
-        if canonical(of["package"]["name"]) == name and affects(of, version)
+        if (name := canonical(of["package"]["name"])) in pinned and affects(of, pinned[name])
     ]
     for sentence in found:
         print(f"audit: {sentence}", file=sys.stderr)
     last = max(str(advisory["modified"])[:10] for advisory in every)
-    print(f"audit: {len(pins())} pins, {len(every)} advisories up to {last}, {len(found)} that apply")
+    print(f"audit: {len(pinned)} pins, {len(every)} advisories up to {last}, {len(found)} that apply")
     return FAILED if found else 0
 
 
