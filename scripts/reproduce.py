@@ -6,6 +6,7 @@ Only the standard library is imported here, so that the first line can be said b
 import argparse
 import difflib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TASKS = {"lm": "language modelling", "nmt": "translation"}
 SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "one GPU or several"}
 SUSTAINED = 10e12  # FLOP/s: about half of what a data-centre GPU can do in float32; an assumption, not a measurement
+GPUS = (1, 4, 8)
 DISK = 10  # times the download: texts, tokens, sub-words and binary data of archives that compress about 3 to 1
 FAILED, USAGE_ERROR = 1, 2
 
@@ -59,8 +61,6 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
-    if scale == "paper" and not visible_gpus():
-        return "SCALE=paper needs a GPU and none is visible; use SCALE=small (hours of CPU) or SCALE=laptop (minutes)"
     for model in model_names(arguments.models):
         if not (ROOT / "configs" / "model" / f"{model}.yaml").is_file():
             known = all_models()
@@ -70,6 +70,12 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
             return f"SEEDS: got '{seed}', wanted whole numbers separated by commas, for instance 1,2,3"
     if arguments.jobs and not (arguments.jobs.isdigit() and int(arguments.jobs)):
         return f"JOBS: got '{arguments.jobs}', wanted a whole number of at least 1"
+    if scale == "paper" and not visible_gpus():
+        runs = len(model_names(arguments.models)) * len(arguments.seeds.split(","))
+        return (
+            "SCALE=paper needs a GPU and none is visible; use SCALE=small (hours of CPU) or SCALE=laptop (minutes), or "
+            f"a machine with GPUs, where it is {paper_cost(experiment_of(arguments.task, scale, False), runs)}"
+        )
     unknown = [word for word in overrides if "=" not in word]
     return f"unknown option '{unknown[0]}', wanted KEY=VALUE of configs/train.yaml" if unknown else None
 
@@ -115,13 +121,13 @@ def cost(experiment: str, meant_for: str, runs: int | None, jobs: int) -> str:
             seconds.append(record["speed"]["train_seconds"] + record["speed"]["evaluate_seconds"])
             processors.add(record["hardware"].get("gpu") or record["hardware"]["processor"])
     if not seconds:
-        estimate = paper_cost(experiment, runs or 1, jobs)
+        estimate = paper_cost(experiment, runs or 1)
         return estimate or f"meant for {meant_for}; its cost is not measured yet, no published record"
     total = (runs or len(seconds)) * sum(seconds) / len(seconds) / jobs / 60
     return f"about {total:.0f} minutes, by the published records ({', '.join(sorted(processors))})"
 
 
-def paper_cost(experiment: str, runs: int, jobs: int) -> str | None:
+def paper_cost(experiment: str, runs: int) -> str | None:
     """What an experiment of SCALE=paper downloads, keeps on disk and computes, from its configuration files.
 
     Training FLOPs are 6 x parameters in matrix products x tokens, attention's own products left out: softmax at
@@ -135,11 +141,17 @@ def paper_cost(experiment: str, runs: int, jobs: int) -> str | None:
     dataset = (ROOT / "configs" / "dataset" / f"{names['dataset']}.yaml").read_text(encoding="utf-8").splitlines()
     download = sum(int(line.split()[1]) for line in dataset if line.strip().startswith("bytes:"))
     hours = flops(recipe_values(names["recipe"])) / SUSTAINED / 3600
+    one, four, eight = (_hours(math.ceil(runs / gpus) * hours) for gpus in GPUS)
     return (
-        f"estimated, not measured: {hours:,.0f} GPU hours a run, {runs * hours / jobs:,.0f} hours for {runs} run(s) "
-        f"(6 x parameters x tokens at {SUSTAINED / 1e12:.0f} TFLOP/s); downloads {download / 1e9:.2f} GB, about "
-        f"{max(DISK * download / 1e9, 1):.0f} GB of disk for data, and a few GB a run for checkpoints"
+        f"estimated, not measured, at {_hours(hours)} GPU hours a run (6 x parameters x tokens at "
+        f"{SUSTAINED / 1e12:.0f} TFLOP/s): {runs} run(s), one a GPU, take {one} hours on 1 GPU, {four} on 4 and "
+        f"{eight} on 8; downloads {download / 1e9:.2f} GB, about {max(DISK * download / 1e9, 1):.0f} GB of disk for "
+        "data, and a few GB a run for checkpoints"
     )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
 
 
 def recipe_values(name: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAIN = """
@@ -33,4 +34,4 @@ def test_every_link_of_the_pages_leads_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+                assert (page.parent / unquote(target)).exists(), f"{page.name}: {target}"

@@ -82,7 +82,7 @@ def test_catalogue_is_what_the_registry_says():
 def _copy_records(results: Path) -> None:
     for path in (ROOT / "results").rglob("*"):
         relative = path.relative_to(ROOT / "results")
-        sources = ("runs", "paper", "analysis", "perturbed")
+        sources = ("runs", "paper", "analysis", "perturbed", "tuning", "deviations.md")
         if path.is_file() and relative.parts[0] in sources and "checkpoints" not in relative.parts:
             target = results / relative
             target.parent.mkdir(parents=True, exist_ok=True)

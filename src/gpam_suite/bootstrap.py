@@ -117,9 +117,10 @@ def resample(record: Record) -> Resampled | None:
 def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap:
     """The difference ``mean(systems) - mean(baselines)`` on the test set, with interval and p value.
 
-    The p value is sacreBLEU's (after Koehn 2004 and Riezler & Maxwell 2005): with ``d`` the difference on the test set
-    and ``d_r`` on resample ``r``, ``(1 + #{|d_r| - mean|d_r| > |d|}) / (1 + RESAMPLES)``;
-    and 1 where all of them are zero, which is what two systems with the same output give.
+    The p value is the two-sided one of Riezler & Maxwell (2005), with ``d`` the difference on the test set, ``d_r`` on
+    resample ``r`` and ``m`` their mean: ``(1 + #{|d_r - m| >= |d|}) / (1 + RESAMPLES)``; and 1 where all of them are
+    zero, which is what two systems with the same output give. sacreBLEU's draws are the same but it centres the sizes,
+    ``|d_r| - mean|d_r| > |d|``, which comes to about half of this, or less where ``d_r`` changes its sign.
 
     Raises:
         UsageError: two runs were scored on different test sets.
@@ -177,6 +178,6 @@ def _refuse_other_test_set(runs: Sequence[Resampled]) -> None:
 def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray) -> Bootstrap:
     estimate = float(np.mean([s.score for s in systems]) - np.mean([s.score for s in baselines]))
     low, high = np.quantile(drawn, [0.025, 0.975])
-    size = np.abs(drawn)
-    p = (1 + int(np.sum(size - size.mean() > abs(estimate)))) / (1 + RESAMPLES) if size.any() else 1.0
+    beyond = np.abs(drawn - drawn.mean()) >= abs(estimate)
+    p = (1 + int(beyond.sum())) / (1 + RESAMPLES) if drawn.any() else 1.0
     return Bootstrap(estimate, float(low), float(high), p, len(systems[0].sizes))

@@ -27,8 +27,8 @@ class Curve:
         return Curve(self.quantity, self.updates[kept], self.mean[kept], self.low[kept], self.high[kept])
 
 
-def _points(record: Record, quantity: str) -> dict[int, float]:
-    """Update to value; where a resumed run came by an update twice, the later row counts."""
+def validation(record: Record, quantity: str) -> dict[int, float]:
+    """Update to a quantity of :data:`TITLES`; where a resumed run came by an update twice, the later row counts."""
     return {
         row["update"]: row[quantity]
         for row in read_history(record.folder)
@@ -39,7 +39,7 @@ def _points(record: Record, quantity: str) -> dict[int, float]:
 def learning_curve(row: Row) -> Curve | None:
     """The curve over the finished seeds, at the updates all of them validated at; None below two such updates."""
     for quantity in TITLES:
-        seeds = [_points(record, quantity) for record in row.finished]
+        seeds = [validation(record, quantity) for record in row.finished]
         shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
         if len(shared) > 1:
             values = np.array([[points[update] for update in shared] for points in seeds])

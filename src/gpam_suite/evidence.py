@@ -66,7 +66,9 @@ def _part(part: dict, results: Path, jobs: int, paths: dict) -> int:
     ]
     if USAGE_ERROR in codes:
         raise UsageError("a multirun of the plan was refused; the lines above say why")
-    return max(*codes, _call("analyse.py", f"results={folder}", "parts=[runs]", f"paths.data={paths['data']}"))
+    if "folder" not in part:
+        codes.append(_call("analyse.py", f"results={folder}", "parts=[runs]", f"paths.data={paths['data']}"))
+    return max(codes)
 
 
 def _call(script: str, *words: str) -> int:

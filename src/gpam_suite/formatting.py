@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 MISSING = "–"
+_MOST_DIGITS = 6
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -25,8 +26,12 @@ def plus_minus(mean: float | None, deviation: float | None, digits: int = 2) -> 
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:
-    """``[low, high]``, or a dash."""
-    return MISSING if low is None or high is None else f"[{number(low, digits)}, {number(high, digits)}]"
+    """``[low, high]``, or a dash; with more decimals where a bound beside zero would else look like it."""
+    if low is None or high is None:
+        return MISSING
+    while digits < _MOST_DIGITS and any(bound and not float(f"{bound:.{digits}f}") for bound in (low, high)):
+        digits += 1
+    return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def estimate(value: float | None, low: float | None, high: float | None, digits: int = 2) -> str:
@@ -64,8 +69,9 @@ def plural(number_of: int, singular: str) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """Distinct values in order, separated by commas; a dash when there are none."""
-    return ", ".join(dict.fromkeys(str(value) for value in values)) or MISSING
+    """Distinct values in order, separated by commas (semicolons where a value has one); a dash when there are none."""
+    texts = dict.fromkeys(str(value) for value in values)
+    return ("; " if any("," in text for text in texts) else ", ").join(texts) or MISSING
 
 
 def duration(seconds: float) -> str:

@@ -26,6 +26,10 @@ _TEXT_COLUMNS |= {
     "Promise",
     "Test",
     "Figure",
+    "Question",
+    "Answer",
+    "Evidence",
+    "Yes, if",
 }
 
 

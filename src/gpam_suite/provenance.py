@@ -78,13 +78,13 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
         lines.append(f"{ENOUGH_FOR}: {counts}.")
     if any(row.machine != baseline.machine or len(row.machine) != 1 for row in aggregate.rows if row.finished):
         lines.append("Speed and memory ratios are given only where both sides ran on the same hardware.")
-    lines.append(
-        "Training speed is the median of each run's own log, whatever else its machine did meanwhile; `make benchmark` "
-        "compares speeds side by side."
-    )
-    return lines
+    return [*lines, SPEED]
 
 
+SPEED = (
+    "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
+    "machine did: no evidence about cost; `make benchmark` compares side by side."
+)
 BOTH_DRAWN = (
     "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
     "five seeds it is too narrow"

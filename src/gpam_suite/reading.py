@@ -6,7 +6,8 @@ from gpam_suite.formatting import plural
 from gpam_suite.provenance import few_seeds
 from gpam_suite.tables import LOWER_IS_BETTER
 
-_QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accuracy": "points of accuracy"}
+QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accuracy": "points of accuracy"}
+"""What a difference in a headline metric is counted in."""
 
 
 def reading(aggregate: Aggregate) -> list[str]:
@@ -44,7 +45,7 @@ def _compare(aggregate: Aggregate, row: Row) -> str:
     if found is None:
         without = row if not row.finished else baseline
         return f"**{row.label}**: no comparison, no seed of {without.label} finished.{lost}"
-    start = f"**{row.label}**: difference to {baseline.label} {formatting.signed(found.estimate)} {_QUANTITY[metric]}"
+    start = f"**{row.label}**: difference to {baseline.label} {formatting.signed(found.estimate)} {QUANTITY[metric]}"
     if found.holds_zero is None:
         return f"{start}, and no interval over seeds, as there is only one; {_on_test_set(aggregate, row)}{lost}"
     interval = f"95 % interval over seeds {formatting.interval(found.low, found.high)} ({found.method})"

@@ -5,14 +5,16 @@ from urllib.parse import quote
 
 from gpam_suite.aggregate import Aggregate, read_aggregates
 from gpam_suite.analysis.inside import inside, render_inside
+from gpam_suite.answers.page import answered
 from gpam_suite.figures import plots, render_figures
 from gpam_suite.markup import markdown
 from gpam_suite.paper import paper_lines, paper_rows, read_papers
 from gpam_suite.perturbation.page import perturbed, render_perturbed
-from gpam_suite.provenance import commands, provenance
+from gpam_suite.provenance import SPEED, commands, provenance
 from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_files
-from gpam_suite.tables import cells, columns, header, render_tables
+from gpam_suite.tables import render_tables, short_table
+from gpam_suite.tuning import tuning
 
 _TASK_TITLE = {"lm": "Language modelling", "nmt": "Translation", "recall": "Recall"}
 
@@ -55,12 +57,15 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
 def _render(results: Path, aggregates: list[Aggregate]) -> dict[Path, str]:
     parts = [_INTRODUCTION]
     if aggregates:
-        parts.append("".join(_contents(aggregates)))
+        parts += answered(results, aggregates)
+        parts.append("".join(["The experiments:\n\n", *_contents(aggregates)]))
     else:
         parts.append("No run has been recorded yet.\n")
     parts += [part for aggregate in aggregates for part in _section(results, aggregate)]
     parts += inside(results, aggregates)
     parts += perturbed(results, aggregates)
+    parts += tuning(results)
+    parts += _deviations(results)
     parts += _papers(results)
     return {Path(results) / "README.md": "\n".join(parts)}
 
@@ -80,7 +85,7 @@ def _anchor(title: str) -> str:
 
 
 def _section(results: Path, aggregate: Aggregate) -> list[str]:
-    name, chosen = safe_name(aggregate.experiment), [column for column in columns(aggregate) if column.short]
+    name = safe_name(aggregate.experiment)
     table = [
         f"[All columns]({quote(f'tables/{name}.md')}), [CSV]({quote(f'tables/{name}.csv')}), "
         f"[LaTeX]({quote(f'tables/{name}.tex')}).\n"
@@ -93,15 +98,21 @@ def _section(results: Path, aggregate: Aggregate) -> list[str]:
     return [
         f"## {aggregate.experiment}\n",
         f"{_TASK_TITLE[aggregate.task]}, {aggregate.reference['dataset_label']}.\n",
-        markdown(header(chosen), cells(aggregate, chosen)),
+        short_table(aggregate),
         *table,
         "What it shows:\n",
-        "".join(f"- {sentence}\n" for sentence in reading(aggregate)),
+        "".join(f"- {sentence}\n" for sentence in [*reading(aggregate), SPEED]),
         *figures,
         "How it was made:\n",
         "```sh\n" + "".join(f"{command}\n" for command in made) + "```\n",
         "".join(f"- {line}\n" for line in provenance(aggregate)),
     ]
+
+
+def _deviations(results: Path) -> list[str]:
+    """What a person has to say about the runs, which no record knows."""
+    path = Path(results) / "deviations.md"
+    return ["## What did not go to plan\n", path.read_text(encoding="utf-8")] if path.is_file() else []
 
 
 def _papers(results: Path) -> list[str]:

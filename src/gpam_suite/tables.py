@@ -103,6 +103,7 @@ def columns(aggregate: Aggregate) -> list[Column]:
         *_many_comparisons(aggregate),
         Column("Parameters", lambda row: formatting.count(row.mean("parameters", "total")), short=False),
         Column("Extra parameters", extra),
+        Column("Training FLOPs ×", lambda row: formatting.number(aggregate.ratio(row, "flops", "train_per_token"))),
         Column(
             "Training speed ×",
             lambda row: formatting.number(aggregate.ratio(row, "speed", "train_tokens_per_second", same_machine=True)),
@@ -110,7 +111,6 @@ def columns(aggregate: Aggregate) -> list[Column]:
         Column(
             "Peak memory ×",
             lambda row: formatting.number(aggregate.ratio(row, "memory", "peak_bytes", same_machine=True)),
-            short=False,
         ),
     ]
 
@@ -147,6 +147,12 @@ def cells(aggregate: Aggregate, chosen: Sequence[Column]) -> list[list[str]]:
 def header(chosen: Sequence[Column]) -> list[str]:
     """Titles of the columns and of the status column that :func:`cells` appends."""
     return [*(column.title for column in chosen), "Status"]
+
+
+def short_table(aggregate: Aggregate) -> str:
+    """The table of pages, in Markdown: the columns that a short table keeps."""
+    chosen = [column for column in columns(aggregate) if column.short]
+    return markdown(header(chosen), cells(aggregate, chosen))
 
 
 def csv_table(aggregate: Aggregate) -> str:

@@ -7,9 +7,10 @@ import pytest
 from record_factory import add_document_scores, make_record, store
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest
+from scipy import stats
 
 from gpam.errors import UsageError
-from gpam_suite.bootstrap import corpus_score, paired_bootstrap, resample
+from gpam_suite.bootstrap import RESAMPLES, corpus_score, paired_bootstrap, resample
 from gpam_suite.records import write_scores
 
 WORDS = [
@@ -78,17 +79,22 @@ def test_corpus_perplexity():
 
 
 @pytest.mark.parametrize("wrong", [0.31, 0.36])
-def test_p_value_is_sacrebleus(tmp_path, monkeypatch, wrong):
+def test_resampled_test_sets_are_sacrebleus(tmp_path, monkeypatch, wrong):
+    """By its formula our draws give its p value; ours, of the signed differences, is larger (two-sided)."""
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     references = _sentences()
     base, system = _translations(references, 0.3, 1), _translations(references, wrong, 2)
-    found = paired_bootstrap(
-        [resample(_nmt(tmp_path, system, references, model="dagpam"))], [resample(_nmt(tmp_path, base, references))]
+    ours, theirs = (
+        resample(_nmt(tmp_path, system, references, model="dagpam")),
+        resample(_nmt(tmp_path, base, references)),
     )
+    found, sizes = paired_bootstrap([ours], [theirs]), np.abs(ours.samples - theirs.samples)
     _, scores = PairedTest([("base", base), ("system", system)], {"BLEU": BLEU()}, [references], test_type="bs")()
-    theirs = scores["BLEU"]
-    assert found.p_value == pytest.approx(theirs[1].p_value, abs=2e-3)  # theirs counts in single precision
-    assert found.estimate == pytest.approx(theirs[1].score - theirs[0].score, abs=1e-9)
+    one, other = scores["BLEU"]
+    p_value = (1 + np.sum(sizes - sizes.mean() > abs(found.estimate))) / (1 + RESAMPLES)
+    assert p_value == pytest.approx(other.p_value, abs=2e-3)  # theirs counts in single precision
+    assert found.p_value > p_value
+    assert found.estimate == pytest.approx(other.score - one.score, abs=1e-9)
     assert found.units == len(references)
 
 
@@ -112,16 +118,18 @@ def _lm(results, word_losses, words, **fields):
     return record
 
 
-def test_document_interval_agrees_with_the_delta_method(tmp_path):
+@pytest.mark.parametrize("ahead", [0.02, 0.008, 0.002])
+def test_document_interval_and_p_value_agree_with_the_delta_method(tmp_path, ahead):
     """With documents of one size log perplexity is a mean, so Var(ppl_a - ppl_b) = Var(a_i ppl_a - b_i ppl_b) / n."""
     rng, n = np.random.default_rng(0), 400
     difficulty = rng.normal(3, 0.5, n)
-    a, b = difficulty + rng.normal(-0.02, 0.1, n), difficulty + rng.normal(0, 0.1, n)
+    a, b = difficulty + rng.normal(-ahead, 0.1, n), difficulty + rng.normal(0, 0.1, n)
     words = np.full(n, 50)
     found = paired_bootstrap([resample(_lm(tmp_path, a, words, model="dagpam"))], [resample(_lm(tmp_path, b, words))])
     error = np.std(a * np.exp(a.mean()) - b * np.exp(b.mean()), ddof=1) / n**0.5
     assert found.estimate == pytest.approx(np.exp(a.mean()) - np.exp(b.mean()))
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * error, rel=0.1)
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(found.estimate) / error), abs=0.04)
 
 
 def test_several_seeds_are_averaged(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from data_helpers import PLAIN, monolingual, parallel, preparations
 
 from gpam.errors import UsageError
-from gpam_suite.data import build, prepare
+from gpam_suite.data import atomic, build, prepare
 from gpam_suite.data.stages import Stages, load
 from gpam_suite.data.workers import Workers
 
@@ -95,6 +95,25 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     with Workers(1) as workers:
         Stages(tmp_path, workers)
     assert not os.path.exists(left)
+
+
+@pytest.mark.parametrize("moment", ["open", "flock"])
+def test_a_new_folder_that_another_process_took_for_abandoned_is_made_again(tmp_path, monkeypatch, moment):
+    """The other one cleans up between the making of the folder and its lock."""
+    module = {"open": atomic.os, "flock": atomic.fcntl}[moment]
+    once, taken = [getattr(module, moment)], []
+
+    def between(*arguments, **options):
+        if not taken:
+            taken.extend(tmp_path.glob(".*.tmp"))
+            for folder in taken:
+                folder.rmdir()
+        return once[0](*arguments, **options)
+
+    monkeypatch.setattr(module, moment, between)
+    with atomic.unfinished(tmp_path, "x") as folder:
+        assert taken == [folder] and folder.is_dir()
+    assert not folder.exists()
 
 
 def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):

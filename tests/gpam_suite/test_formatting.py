@@ -31,6 +31,7 @@ from gpam_suite import formatting
         (formatting.plural(2, "seed"), "2 seeds"),
         (formatting.listed([1, 2, 1]), "1, 2"),
         (formatting.listed([]), "–"),
+        (formatting.listed(["a, b", "c"]), "a, b; c"),
     ],
 )
 def test_text(got, wanted):

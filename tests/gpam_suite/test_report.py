@@ -151,3 +151,10 @@ def test_a_refusal_writes_nothing(tmp_path):
     with pytest.raises(UsageError, match="run twice"):
         build(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_what_did_not_go_to_plan_is_on_the_page(tmp_path):
+    _two_experiments(tmp_path)
+    assert "What did not go to plan" not in write_report(tmp_path).read_text()
+    (tmp_path / "deviations.md").write_text("A machine was lost.\n")
+    assert "## What did not go to plan\n\nA machine was lost.\n" in write_report(tmp_path).read_text()

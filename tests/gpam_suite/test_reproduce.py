@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -109,6 +110,7 @@ def test_the_papers_scale_wants_a_gpu(tmp_path):
     ended = reproduce(tmp_path, tmp_path, "--scale", "paper", "nmt")
     assert ended.returncode == 2
     assert "SCALE=paper needs a GPU and none is visible" in ended.stderr
+    assert re.search(r"6 run\(s\), one a GPU, take [\d.]+ hours on 1 GPU, [\d.]+ on 4 and [\d.]+ on 8;", ended.stderr)
 
 
 @pytest.mark.parametrize("experiment", PAPER)
@@ -128,7 +130,7 @@ def test_the_estimate_reads_the_configuration_right(experiment):
     assert got == wanted
     archives = OmegaConf.to_container(cfg.dataset).get("archives", {}).values()
     download = sum(archive.get("bytes") or 0 for archive in archives)
-    assert f"downloads {download / 1e9:.2f} GB" in script.paper_cost(experiment, 6, 1)
+    assert f"downloads {download / 1e9:.2f} GB" in script.paper_cost(experiment, 6)
 
 
 def test_flops_by_hand():

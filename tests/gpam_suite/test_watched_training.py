@@ -98,6 +98,15 @@ def test_watching_changes_no_bit(base, monkeypatch):
     assert parameters_of(plain) == parameters_of(watched)
 
 
+def test_training_leaves_fairseq_as_it_was(base):
+    from fairseq.logging import progress_bar
+    from fairseq.trainer import Trainer
+
+    before = Trainer.__init__, progress_bar.progress_bar
+    trained(base, "seed=6")
+    assert (Trainer.__init__, progress_bar.progress_bar) == before
+
+
 @pytest.mark.parametrize("where", ["output", "gradient"])
 def test_the_first_number_that_is_none_is_named(base, monkeypatch, where):
     """One module's output, or one parameter's gradient, turns to NaN at the third update."""

@@ -42,7 +42,7 @@ def table(name: str, caption: str, models: list[dict[str, Any]]) -> Plot:
             line[0].set_yticks(np.arange(len(models)) + 0.5, [_starred(model) for model in models], fontsize=7)
             line[0].set_ylim(len(models), 0)
 
-    return Plot(name, caption, 0.4 + down * (0.8 + 0.155 * len(models)), paint)
+    return Plot(name, caption, 0.4 + down * (0.9 + 0.155 * len(models)), paint)
 
 
 def _panels(models: list[dict[str, Any]]) -> list[_Panel]:
@@ -98,7 +98,7 @@ def _table_of_colours(axes: Axes, panel: _Panel) -> None:
     layers = values.shape[1]
     axes.set_xticks(np.arange(layers) + 0.5, [str(panel.first + layer) for layer in range(layers)], fontsize=7)
     axes.set_xlabel("Layer", fontsize=7)
-    axes.set_title(panel.title, fontsize=8)
+    axes.set_title(panel.title.replace(" self-", "\nself-"), fontsize=7.5)
     axes.tick_params(length=0)
 
 

@@ -30,6 +30,7 @@ _MAPS = {"query": "Query", "key": "Key", "value": "Value", "query_neg": r"Negati
 _DIVERGING = "PuOr_r"
 _FULL_COLOUR = 0.5  # weights beyond it have the same colour
 _SHADES = 31
+_TWO_BY_TWO = 5.2  # inches: room for four panels and a legend of four lines
 Analyses = list[dict[str, Any]]
 
 
@@ -123,7 +124,7 @@ def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
         "similarity rises, as ranks collapse; mean (line) and range (band) over seeds."
     )
     return Plot(
-        "collapse", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 0.5 + 3.6 * len(stacks), paint
+        "collapse", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 0.6 + 4.0 * len(stacks), paint
     )
 
 
@@ -234,16 +235,17 @@ def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], l
     )
     seeds = [seed for _, own, _ in rows for seed in own]
     said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
-    return Plot("gradients-by-layer", said, 0.7 + 1.8 * len(roles), paint)
+    return Plot("gradients-by-layer", said, 1.0 + 1.9 * len(roles), paint)
 
 
 def _scalars(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History]]]) -> Plot:
+    kinds = list(dict.fromkeys(name.partition("/")[0] for _, _, histories in rows for name in histories[0]))
+
     def paint(figure: Figure) -> None:
         grid = figure.subplots(1, len(rows), squeeze=False)[0]
         for axes, (row, _, histories) in zip(grid, rows, strict=True):
-            names = {name: name.partition("/")[0] for name in histories[0]}
-            kinds = list(dict.fromkeys(names.values()))
-            for name, kind in names.items():
+            for name in histories[0]:
+                kind = name.partition("/")[0]
                 style = {**look(1 + kinds.index(kind)), "marker": None, "linewidth": 0.9}
                 axes.plot(*_mean_curve(histories, name), label=symbol(kind), **style)
             axes.set_title(row.label)
@@ -310,7 +312,8 @@ def _attention(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str
         "token (lines: means; small marks: each head of each seed; dotted: uniform attention), and the weights' "
         f"distribution (thin bar: 1 % to 99 %, thick bar: quartiles, mark: median).{note}"
     )
-    return Plot(f"attention-{role}", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 4.6, paint)
+    said = caption(aggregate, what, [row for row, _ in rows], _seeds(rows))
+    return Plot(f"attention-{role}", said, _TWO_BY_TWO, paint)
 
 
 def _aside(index: int, count: int) -> float:
@@ -440,4 +443,4 @@ def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
         "share of its maximum (1: uniform rows); how opposed the scores of the two branches are (dotted: lemma 5's "
         "assumption); mean and range over seeds."
     )
-    return Plot("lemmas", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 4.6, paint)
+    return Plot("lemmas", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), _TWO_BY_TWO, paint)

@@ -77,7 +77,7 @@ def plots(results: Path, aggregates: Sequence[Aggregate]) -> list[Plot]:
                 axes.set_title(reading(found[name]), fontsize=8)
                 axes.set_xlabel(f"{TITLES[name]}, last layer", fontsize=8)
                 axes.xaxis.set_major_locator(ticker.MaxNLocator(3))
-            line[0].set_ylabel(f"{aggregate.experiment}\n{metric_title(aggregate)}")
+            line[0].set_ylabel(f"{aggregate.experiment}\n{metric_title(aggregate)}", fontsize=7)
         legend_below(figure)
 
     caption = (
@@ -89,7 +89,7 @@ def plots(results: Path, aggregates: Sequence[Aggregate]) -> list[Plot]:
         f"{listed(labels)}. Seeds: {listed(sorted({point.seed for _, own in panels for point in own}))}. Made by "
         f"`{COMMAND} parts=[runs]`."
     )
-    return [Plot("scatter", caption, 0.6 + 2.0 * len(panels), paint)]
+    return [Plot("scatter", caption, 0.6 + 0.085 * len(labels) + 1.9 * len(panels), paint)]
 
 
 def reading(found: RankCorrelation | None) -> str:

@@ -19,17 +19,27 @@ def unfinished(root: Path, name: str) -> Iterator[Path]:
     :func:`remove_abandoned` knows those of killed processes.
     """
     folder = root / f".{name}-{uuid.uuid4().hex[:8]}.tmp"
+    lock = _made_and_locked(folder)
     try:
-        folder.mkdir()  # not tempfile's, which nobody else could read
-    except OSError as error:
-        raise unwritable(root, error) from error
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def _made_and_locked(folder: Path) -> int:
+    """The lock of the new ``folder``; made again where another process took it for abandoned before it was locked."""
+    while True:
+        try:
+            folder.mkdir()  # not tempfile's, which nobody else could read
+        except OSError as error:
+            raise unwritable(folder.parent, error) from error
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return lock
+            os.close(lock)
 
 
 def remove_abandoned(root: Path) -> None:

@@ -110,7 +110,7 @@ def _train(own: DictConfig, folder: Path, title: str) -> None:
     from fairseq.trainer import Trainer
     from fairseq_cli import train as fairseq_train
 
-    stock_init = Trainer.__init__
+    stock_init, stock_bar = Trainer.__init__, fairseq_train.progress_bar.progress_bar
 
     def init_checked(trainer: Any, cfg: Any, task: Any, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         check_attention(model, *attention_and_options(own.model))  # here, as not every task builds by FairseqTask's way
@@ -132,7 +132,7 @@ def _train(own: DictConfig, folder: Path, title: str) -> None:
         if is_first():
             write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
     finally:
-        Trainer.__init__ = stock_init
+        Trainer.__init__, fairseq_train.progress_bar.progress_bar = stock_init, stock_bar
 
 
 def _peak_bytes() -> int:

@@ -1,0 +1,99 @@
+"""daGPAM against softmax inside the models: what is left of the tokens' differences, and the gradients' norms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from gpam_suite import formatting
+from gpam_suite.aggregate import Aggregate, Row
+from gpam_suite.statistics import Difference, difference
+
+CANDIDATE = "dagpam"
+COLLAPSE = ("residual", "cosine")
+PROJECTIONS = ("query", "key", "value")
+Pairs = list[tuple[Aggregate, Row]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One number of the runs of ``row``, by seed, against that of the experiment's baseline; ``stack`` is "" where the
+    number is of the whole model."""
+
+    aggregate: Aggregate
+    row: Row
+    stack: str
+    name: str
+    own: dict[int, float]
+    base: dict[int, float]
+
+    @cached_property
+    def difference(self) -> Difference:
+        return difference(self.own, self.base)
+
+    @property
+    def sign(self) -> int:
+        """-1, 0 or 1 as the interval of the difference lies below, around or above zero; 0 without an interval."""
+        if self.difference.holds_zero is not False:
+            return 0
+        return 1 if self.difference.estimate > 0 else -1
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Of the baseline and of the row."""
+        return fmean(self.base.values()), fmean(self.own.values())
+
+    def cells(self, digits: int) -> list[str]:
+        """Both means, and the difference with its interval."""
+        found = self.difference
+        estimate = formatting.estimate(found.estimate, found.low, found.high, digits)
+        return [*(formatting.number(value, digits) for value in self.means), estimate]
+
+
+def candidates(aggregates: Sequence[Aggregate]) -> Pairs:
+    """daGPAM with any options, where softmax was run beside it."""
+    compared = [found for found in aggregates if found.baseline is not None and found.baseline.finished]
+    return [
+        (found, row) for found in compared for row in found.rows if row.model.startswith(CANDIDATE) and row.finished
+    ]
+
+
+def collapse(pairs: Pairs, analyses: dict[Path, Any]) -> list[Comparison]:
+    """:data:`COLLAPSE` behind the last layer of each stack."""
+    found = []
+    for aggregate, row in pairs:
+        first = next((analyses[record.folder] for record in aggregate.records if record.folder in analyses), None)
+        for stack in first["streams"] if first else ():
+            for name in COLLAPSE:
+                own, base = (_last(side, analyses, stack, name) for side in (row, aggregate.baseline))
+                if own and base:
+                    found.append(Comparison(aggregate, row, stack, name, own, base))
+    return found
+
+
+def _last(row: Row, analyses: dict[Path, Any], stack: str, name: str) -> dict[int, float]:
+    found = {record["seed"]: analyses.get(record.folder) for record in row.finished}
+    return {seed: one["streams"][stack][name][-1] for seed, one in found.items() if one}
+
+
+def gradients(pairs: Pairs) -> list[Comparison]:
+    """Median over training of the norm of the loss' gradient in each of :data:`PROJECTIONS`, mean over modules."""
+    found = []
+    for aggregate, row in pairs:
+        for kind in PROJECTIONS:
+            own, base = (_norms(side, kind) for side in (row, aggregate.baseline))
+            if own and base:
+                found.append(Comparison(aggregate, row, "", kind, own, base))
+    return found
+
+
+def _norms(row: Row, kind: str) -> dict[int, float]:
+    norms = {record["seed"]: record.data.get("gradient_norms") for record in row.finished}
+    return {seed: mean_of(found, kind) for seed, found in norms.items() if found}
+
+
+def mean_of(norms: dict[str, float], kind: str) -> float:
+    """Mean over modules of the gradient norms of one projection."""
+    return fmean(value for name, value in norms.items() if name.startswith(f"{kind}/") and value is not None)

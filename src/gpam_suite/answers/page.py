@@ -1,0 +1,94 @@
+"""The first section of ``results/README.md``: what was found in a sentence, then every question with its answer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpam_suite import formatting
+from gpam_suite.aggregate import BASELINE, Aggregate
+from gpam_suite.answers import inside, lambdas, rivals, scores
+from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
+from gpam_suite.answers.plan import PLANNED, questions
+from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared
+from gpam_suite.markup import markdown
+
+_ANSWERS = (
+    scores.better,
+    lambdas.trainable,
+    rivals.rivals,
+    lambdas.grid,
+    inside.apart,
+    inside.correlated,
+    scores.elsewhere,
+    scores.lengths,
+    inside.perturbed,
+)
+
+
+def answers(results: Path, aggregates: Sequence[Aggregate]) -> list[Answer]:
+    """All of them, by number, from the planned experiments alone."""
+    runs = Runs(results, [found for found in aggregates if found.experiment in PLANNED])
+    return sorted(answer for asked in _ANSWERS for answer in asked(runs))
+
+
+def answered(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
+    """Paragraphs of the report; none where nothing of the plan was run."""
+    if not any(found.experiment in PLANNED for found in aggregates):
+        return []
+    found, asked = answers(results, aggregates), questions()
+    table = [
+        [str(one.number), asked[one.number].text, one.answer, asked[one.number].yes, "<br>".join(one.evidence)]
+        for one in found
+    ]
+    still = sum(one.answer == OPEN for one in found)
+    return [
+        "## Answers\n",
+        f"{headline(results, aggregates)}\n",
+        "The questions of `docs/experiment-plan.md`, answered from its runs alone and by its rules. Yes means that the "
+        "condition beside it is met; no means that it is not, which is not to say that there is no effect: the "
+        "intervals (95 %, over three seeds) show what could not be seen. Open means that the runs so far do not decide "
+        f"({still} of {len(found)}). Differences are daGPAM less softmax unless they name others. How the rules were "
+        "read is said [below](#what-did-not-go-to-plan).\n",
+        markdown(["", "Question", "Answer", "Yes, if", "Evidence"], table),
+    ]
+
+
+def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
+    """What was found, and at what scale: the planned experiments, then those from before the plan."""
+    runs = Runs(results, aggregates)
+    complete = [found.experiment for found in aggregates if runs.complete(found.experiment, FIXED, BASELINE)]
+    planned = [name for name in complete if name in PLANNED]
+    before = [name for name in complete if name not in PLANNED]
+    sentences = []
+    if planned:
+        trained = [name for name in planned if runs.complete(name, TRAINABLE)]
+        also = f"; with trainable lambdas {_counted(runs, trained, TRAINABLE)}" if trained else ""
+        sentences.append(
+            "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be "
+            f"{_counted(runs, planned, FIXED, ' planned')}{also}**, at {_scale(runs, planned)}."
+        )
+    if before:
+        sentences.append(f"Before the plan: {_counted(runs, before, FIXED)} ({', '.join(before)}).")
+    return " ".join(sentences) or "No experiment has three seeds of softmax and of daGPAM yet."
+
+
+def _counted(runs: Runs, names: Sequence[str], model: str, kind: str = "") -> str:
+    verdicts = [compared(runs, name, model).verdict for name in names]
+    better, worse = verdicts.count(BETTER), verdicts.count(WORSE)
+    return f"better than softmax in {better} of {len(names)}{kind} experiments and worse in {worse}"
+
+
+def _scale(runs: Runs, names: Sequence[str]) -> str:
+    rows = [runs.row(name, model) for name in names for model in (FIXED, BASELINE)]
+    sizes = sorted(size / 1e6 for row in rows if (size := row.mean("parameters", "total")) is not None)
+    updates = sorted(record["updates"] for row in rows for record in row.finished)
+    if not sizes:
+        return "sizes unknown, as every run was lost"
+    return (
+        f"{_span([formatting.number(size, 1) for size in sizes])} million parameters and "
+        f"{_span([formatting.count(update) for update in updates])} updates, three seeds a side: far below the paper's "
+        "scale"
+    )
+
+
+def _span(values: list[str]) -> str:
+    return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"

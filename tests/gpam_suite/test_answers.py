@@ -1,0 +1,367 @@
+"""The plan's questions: each rule against made-up records whose answer is known."""
+
+import re
+
+import pytest
+from record_factory import failed, make_record, store
+
+from gpam_suite.aggregate import read_aggregates
+from gpam_suite.analysis import store as analyses
+from gpam_suite.answers import answer, page
+from gpam_suite.answers.answer import BETTER, MISSING, NO, OPEN, UNDECIDED, WORSE, YES, Finding
+from gpam_suite.answers.plan import (
+    GRID_POINTS,
+    LAMBDAS,
+    LENGTHS,
+    MAIN,
+    OTHER_DATA,
+    PERTURBED,
+    PLANNED,
+    models,
+    questions,
+)
+from gpam_suite.configuration import CONFIGS
+
+SOFTMAX, AHEAD, BEHIND, LEVEL = (30.0, 30.2, 30.4), 1.0, -1.0, 0.0
+
+
+def runs_of(experiment, model="dagpam", ahead=LEVEL, seeds=(1, 2, 3), **fields):
+    """Records whose scores are ``ahead`` of those of softmax, by a little more or less in each seed."""
+    task = "nmt" if experiment.startswith("nmt") else "lm"
+    turn = 1 if task == "nmt" else -1
+    values = [SOFTMAX[seed - 1] + turn * ahead + 0.01 * (seed - 2) for seed in seeds]
+    return [
+        make_record(task=task, experiment=experiment, model=model, seed=seed, value=value, **fields)
+        for seed, value in zip(seeds, values, strict=True)
+    ]
+
+
+def softmax(experiment):
+    task = "nmt" if experiment.startswith("nmt") else "lm"
+    return [
+        make_record(task=task, experiment=experiment, seed=seed, value=value)
+        for seed, value in enumerate(SOFTMAX, start=1)
+    ]
+
+
+def beside_softmax(experiment, ahead, **fields):
+    return [*softmax(experiment), *runs_of(experiment, ahead=ahead, **fields)]
+
+
+def numbered(results):
+    """Number to answer, of what is below ``results``."""
+    return {one.number: one for one in page.answers(results, read_aggregates(results))}
+
+
+def answered(results, *records):
+    """Number to answer."""
+    store(results, *records)
+    return numbered(results)
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
+
+
+def test_every_question_of_the_plan_has_an_answer(tmp_path):
+    asked = questions()
+    assert list(asked) == list(range(1, 14)) == [one.number for one in page.answers(tmp_path, [])]
+    assert asked[2] == ("In translation?", "better in both directions")
+    assert all(question.text.endswith("?") and question.yes for question in asked.values())
+
+
+def test_every_experiment_is_one_that_the_plan_runs():
+    names = (CONFIGS / "evidence.yaml").read_text() + "".join(
+        path.read_text() for path in (CONFIGS / "experiment").glob("*.yaml")
+    )
+    for name in PLANNED:
+        start = re.sub(r"_\d+$", "", name)
+        assert (
+            f"experiment_name: {name}" in names
+            or f"experiment_name={name} " in names + " "
+            or (f"experiment_name={start}_${{" in names)
+        ), name
+    assert set(MAIN) | set(OTHER_DATA) | set(LAMBDAS) | {n for pair in LENGTHS for n in pair} == set(PLANNED)
+    assert set(PERTURBED) <= set(MAIN)
+    assert [len(models(name)) for name in ("controls", "alternatives", "ablations")] == [3, 14, 2]
+    points = re.search(r"model.lambda_pos=(\S+) model.lambda_neg=(\S+)", names)
+    assert len(points[1].split(",")) * len(points[2].split(",")) == GRID_POINTS
+
+
+def test_without_runs_everything_is_open_and_a_folder_without_the_plan_says_nothing(tmp_path):
+    assert {one.answer for one in page.answers(tmp_path, [])} == {OPEN}
+    store(tmp_path, *beside_softmax("small_lm", AHEAD))
+    assert page.answered(tmp_path, read_aggregates(tmp_path)) == []
+
+
+# ----------------------------------------------------------------------------------------------------------- the rules
+
+
+def test_rules():
+    assert answer.all_of([BETTER, BETTER]) == YES
+    assert answer.all_of([BETTER, MISSING]) == OPEN
+    assert answer.all_of([MISSING, UNDECIDED]) == answer.all_of([WORSE, BETTER]) == NO
+    assert answer.at_least([BETTER, BETTER, UNDECIDED, MISSING], 2) == YES
+    assert answer.at_least([BETTER, UNDECIDED, MISSING], 2) == OPEN
+    assert answer.at_least([BETTER, UNDECIDED, UNDECIDED], 2) == NO
+    assert answer.all_of([]) == answer.any_of([]) == OPEN
+    assert answer.any_of([OPEN, YES, NO]) == YES
+    assert answer.any_of([OPEN, NO]) == OPEN
+    assert answer.any_of([NO, NO]) == NO
+
+
+def test_what_is_missing_is_told_in_one_line():
+    lines = answer.told([Finding("a", BETTER, "1"), Finding("b", MISSING, ""), Finding("c", MISSING, "")])
+    assert lines == ["[a](#a): 1", "not run yet: b, c"]
+
+
+# ------------------------------------------------------------------------------------------------------ score questions
+
+
+@pytest.mark.parametrize(
+    "first, second, wanted",
+    [(AHEAD, AHEAD, YES), (AHEAD, None, OPEN), (BEHIND, None, NO), (AHEAD, LEVEL, NO), (AHEAD, BEHIND, NO)],
+)
+def test_better_than_softmax_in_both(tmp_path, first, second, wanted):
+    for number, (one, other) in ((1, MAIN[:2]), (2, MAIN[2:])):
+        records = beside_softmax(one, first) + ([] if second is None else beside_softmax(other, second))
+        found = answered(tmp_path / str(number), *records)
+        assert found[number].answer == wanted
+        assert found[3 - number].answer == OPEN
+    assert found[2].evidence[0].startswith(f"[{MAIN[2]}](#{MAIN[2]}): {'+' if first > 0 else '-'}1.00 [")
+
+
+def test_two_seeds_answer_nothing_and_lost_seeds_are_not_better(tmp_path):
+    records = beside_softmax(MAIN[0], AHEAD)
+    assert answered(tmp_path / "a", *records[:-1])[1].answer == OPEN
+    found = answered(tmp_path / "b", *records[:-1], failed(records[-1]))[1]
+    assert found.answer == NO and found.evidence[0].endswith(" perplexity, 1 seed of 3 lost")
+    found = answered(tmp_path / "c", *records[:3], *map(failed, records[3:]))[1]
+    assert found.answer == NO and "no seed finished on one side, 3 seeds of 3 lost" in found.evidence[0]
+
+
+def test_what_holms_correction_takes_away_is_no_difference(tmp_path):
+    experiment = MAIN[2]
+    values = dict(enumerate((30.5, 30.72, 31.1), start=1))  # differences 0.5, 0.52, 0.7: p = 0.012
+    dagpam = [
+        make_record(task="nmt", experiment=experiment, model="dagpam", seed=s, value=v) for s, v in values.items()
+    ]
+    rivals = [record for name in "abcde" for record in runs_of(experiment, f"rival_{name}", LEVEL)]
+    assert "Holm" not in answered(tmp_path / "a", *softmax(experiment), *dagpam)[2].evidence[0]
+    found = answered(tmp_path / "b", *softmax(experiment), *dagpam, *rivals)[2]
+    assert found.answer == NO and "by Holm's method p = 0.0" in found.evidence[0]
+
+
+def trainable(experiment, ahead, ends):
+    options = {"lambda_pos": 0.5, "lambda_neg": 0.5}
+    records = runs_of(experiment, "dagpam_trainable", ahead, options=options)
+    for record, (pos, neg) in zip(records, ends, strict=True):
+        record["learned_scalars"] = {"lambda_pos/a": pos, "lambda_pos/b": pos, "lambda_neg/a": neg, "lambda_neg/b": neg}
+    return records
+
+
+def test_trainable_lambdas_must_be_better_than_fixed_ones_and_go_one_way(tmp_path):
+    one_way, two_ways = [(0.1, 0.9)] * 3, [(0.1, 0.9), (0.1, 0.9), (0.6, 0.9)]
+    for name, ends, ahead, wanted in (
+        ("a", one_way, AHEAD, YES),
+        ("b", two_ways, AHEAD, NO),
+        ("c", one_way, LEVEL, NO),
+    ):
+        records = [
+            record
+            for experiment in MAIN
+            for record in beside_softmax(experiment, LEVEL) + trainable(experiment, ahead, ends)
+        ]
+        found = answered(tmp_path / name, *records)[3]
+        assert found.answer == wanted
+        assert "trainable less fixed " in found.evidence[0] and "; less softmax " in found.evidence[0]
+        assert f"lambda+ from 0.5 to 0.10 … {ends[-1][0]:.2f}; lambda- from 0.5 to 0.90 … 0.90" in found.evidence[0]
+    records = [*beside_softmax(MAIN[0], LEVEL), *trainable(MAIN[0], AHEAD, two_ways)]
+    assert answered(tmp_path / "d", *records)[3].answer == NO  # whatever the others say
+
+
+def test_one_seed_against_the_range_of_seeds_in_every_experiment(tmp_path):
+    """daGPAM's seeds lie 1 ahead, so from 0.8 to 1.2 ahead of softmax's middle seed."""
+
+    def found(name, ahead, experiments=MAIN):
+        """Each model of one seed ``ahead`` in the experiments, or by a number of its own in each."""
+        results = tmp_path / name
+        for place, experiment in enumerate(experiments):
+            by = {model: own[place] if isinstance(own, tuple) else own for model, own in ahead.items()}
+            alone = [one for model, own in by.items() for one in runs_of(experiment, model, own, seeds=(2,))]
+            store(results, *beside_softmax(experiment, AHEAD), *alone)
+        return numbered(results)
+
+    controls, rivals, ablations = (models(kind) for kind in ("controls", "alternatives", "ablations"))
+    everyone = [*controls, *rivals, *ablations]
+    good = found("a", {**dict.fromkeys(everyone, 0.9), "softmax_more_heads": 2.0, "dagpam_xavier": 2.0})
+    assert (good[4].answer, good[5].answer, good[10].answer) == (YES, YES, YES)
+    assert "as good: 3 of 3 (softmax_more_heads " in good[4].evidence[0]
+    assert "better or worse: 1 of 2 (dagpam_xavier " in good[10].evidence[0]
+    assert good[4].evidence[0].endswith(", daGPAM's seeds 29.41 to 28.99")  # worst to best
+    less = found("b", {**dict.fromkeys(everyone, 0.5), **dict.fromkeys(ablations, 1.0)})
+    assert (less[4].answer, less[5].answer, less[10].answer) == (NO, NO, NO)
+    mixed = found("c", dict.fromkeys(everyone, (0.9, 0.9, 0.9, 0.5)))
+    assert (mixed[4].answer, mixed[5].answer, mixed[10].answer) == (NO, NO, NO)
+    some = found("d", dict.fromkeys(everyone, 0.5), MAIN[:1])
+    assert (some[4].answer, some[5].answer, some[10].answer) == (NO, NO, OPEN)  # worse in all so far
+    few = found("e", {"nap": 0.5, "softmax_more_heads": 0.5})
+    assert (few[4].answer, few[5].answer, few[10].answer) == (OPEN, OPEN, OPEN)
+
+
+def test_a_lost_rival_is_not_as_good(tmp_path):
+    lost = [failed(record) for name in models("controls") for record in runs_of(MAIN[2], name, 2.0, seeds=(2,))]
+    found = answered(tmp_path, *beside_softmax(MAIN[2], AHEAD), *lost)[4]
+    assert found.answer == NO and "as good: 0 of 3, " in found.evidence[0]
+
+
+def test_other_data_want_one_sign_and_two_clear_differences(tmp_path):
+    def found(name, *ahead):
+        records = [r for experiment, by in zip(OTHER_DATA, ahead, strict=False) for r in beside_softmax(experiment, by)]
+        return answered(tmp_path / name, *records)[11].answer
+
+    assert found("a", AHEAD, AHEAD, 0.005, 0.005) == YES
+    assert found("b", AHEAD, AHEAD, AHEAD, -0.005) == NO
+    assert found("c", AHEAD, 0.005, 0.005, 0.005) == NO
+    assert found("d", AHEAD, AHEAD) == OPEN
+    assert found("e", AHEAD, BEHIND) == NO
+
+
+def test_long_sequences_want_more_than_short_ones(tmp_path):
+    def found(name, *ahead):
+        names = [experiment for pair in LENGTHS for experiment in pair]
+        records = [r for experiment, by in zip(names, ahead, strict=False) for r in beside_softmax(experiment, by)]
+        return answered(tmp_path / name, *records)[12].answer
+
+    assert found("a", 0.5, AHEAD, LEVEL, AHEAD) == YES
+    assert found("b", 2.0, AHEAD) == NO
+    assert found("c", BEHIND, LEVEL) == NO
+    assert found("d", LEVEL, AHEAD) == OPEN
+
+
+def test_the_grid_of_lambdas(tmp_path):
+    """Softmax's seeds lie 0.4 apart: good is more than 0.4 ahead of the best, behind is 10 % below the mean of 30.2."""
+
+    def found(name, values, count=GRID_POINTS):
+        """A grid at 30 but for ``values``; None is lost."""
+        points = [(pos, neg) for pos in (0, 0.5, 1, 2) for neg in (0, 0.25, 0.5, 1, 2, 4)][:count]
+        records = []
+        for pos, neg in points:
+            options, label = {"lambda_pos": pos, "lambda_neg": neg}, f"lambda_neg={neg},lambda_pos={pos}"
+            fields = {"task": "nmt", "experiment": LAMBDAS[0], "model": "dagpam", "options": options}
+            value = values.get((pos, neg), 30.0)
+            record = make_record(value=value or 1.0, overrides_label=label, **fields)
+            records.append(record if value else failed(record))
+        return answered(tmp_path / name, *softmax(LAMBDAS[0]), *records)[6]
+
+    region = found("a", {(0.5, 0.5): 30.9, (0.5, 1): 31.0, (1, 0): 30.75, (2, 2): 27.3, (2, 4): 27.0, (0, 4): None})
+    assert region.answer == YES
+    assert region.evidence[0].endswith(
+        ": of 24 points, one seed each, 2 better than softmax's best seed by more than its seeds' range "
+        "((0.5, 0.5), (0.5, 1)), 1 more than 10 % behind ((2, 4)), 1 diverged or failed ((0, 4))"
+    )
+    assert found("b", {(0.5, 0.5): 30.9, (1, 1): 31.0}).answer == OPEN  # two points, no region; the other task is open
+    assert found("c", {(0.5, 0.5): 30.9}, 23).evidence == [f"not run yet: {LAMBDAS[0]}, {LAMBDAS[1]}"]
+
+
+# ---------------------------------------------------------------------------------------------------- inside the models
+
+
+def looked_at(results, residual):
+    """An analysis of each run; ``residual`` gives that behind the last layer from model and seed."""
+    for found in read_aggregates(results):
+        for row in found.rows:
+            for record in row.finished:
+                last = residual(record["model"], record["seed"])
+                stack = {"residual": [0.8, last], "cosine": [0.1, 1 - last]}
+                entry = {"config_hash": record["config_hash"], "streams": {"decoder": stack}, "lemmas": {}}
+                analyses.write(analyses.path_of_run(results, record), entry)
+
+
+def test_collapse_and_gradients_want_more_in_every_experiment(tmp_path):
+    def found(name, residual, gradient):
+        records = [
+            {
+                **record,
+                "gradient_norms": {"key/a": 1.0, "value/a": 1.0, "query/a": gradient(record["model"], record["seed"])},
+            }
+            for experiment in MAIN
+            for record in beside_softmax(experiment, LEVEL)
+        ]
+        store(tmp_path / name, *records)
+        looked_at(tmp_path / name, residual)
+        by_number = numbered(tmp_path / name)
+        return by_number[7], by_number[8]
+
+    def larger(model, seed):
+        return (0.7 if model == "dagpam" else 0.5) + 0.001 * seed * (model == "dagpam")
+
+    def level(model, seed):
+        return 0.5 + 0.1 * (seed - 2) * (model == "dagpam")
+
+    collapse, gradients = found("a", larger, level)
+    assert (collapse.answer, gradients.answer) == (YES, NO)
+    assert "decoder, relative residual 0.702 against 0.500 (+0.202 [" in collapse.evidence[0]
+    collapse, gradients = found("b", level, larger)
+    assert (collapse.answer, gradients.answer) == (NO, YES)
+
+
+def test_less_collapse_with_better_scores_is_read_per_data_set(tmp_path):
+    """Ten runs whose residual grows with the score (or falls with the perplexity)."""
+    names = {name: place for place, name in enumerate("abcdefg", start=1)}
+    for better_apart, wanted in ((True, YES), (False, NO)):
+        results = tmp_path / wanted
+        for experiment in MAIN:
+            own = [record for name, ahead in names.items() for record in runs_of(experiment, name, ahead, seeds=(1,))]
+            store(results, *softmax(experiment), *own)
+        turn = 1 if better_apart else -1
+        looked_at(results, lambda model, seed, turn=turn: 0.5 + turn * 0.03 * names.get(model, 0) + 0.0001 * seed)
+        found = numbered(results)[9]
+        assert found.answer == wanted and " over 10 runs" in found.evidence[0]
+        assert f": {'+' if better_apart else '-'}" in found.evidence[0]
+
+
+def test_perturbed_input_must_hurt_less_in_most_kinds(tmp_path):
+    kinds = ("characters", "dropped", "swapped", "adversarial")
+
+    def found(name, share):
+        """daGPAM loses less than softmax in the first ``share`` kinds, and as much in the others."""
+        results = tmp_path / name
+        store(results, *[record for experiment in PERTURBED for record in beside_softmax(experiment, LEVEL)])
+        for aggregate in read_aggregates(results):
+            metrics = ("bleu", "chrf") if aggregate.task == "nmt" else ("perplexity",)
+            for record in aggregate.records:
+                scores = {}
+                for place, kind in enumerate(kinds):
+                    loss = 0.2 + 0.001 * record["seed"] * (record["model"] == "dagpam") * (-1) ** record["seed"]
+                    loss -= 0.1 * (record["model"] == "dagpam" and place < share)
+                    factor = 1 - loss if aggregate.task == "nmt" else 1 + loss
+                    scores[kind] = [{"changed": 0.2, **dict.fromkeys(metrics, 50.0 * factor)}]
+                entry = {
+                    "config_hash": record["config_hash"],
+                    "settings": {"kinds": kinds, "rates": [0.2], "seed": 1},
+                    "texts": 5,
+                    "clean": dict.fromkeys(metrics, 50.0),
+                    "kinds": scores,
+                }
+                analyses.write(analyses.path_of_run(results, record, "perturbed"), entry)
+        return numbered(results)[13]
+
+    most = found("a", 3)
+    assert most.answer == YES and "character noise +10.1 [" in most.evidence[0]
+    assert most.evidence[1].count("+10.1 [") == 3 and most.evidence[1].endswith(" points")
+    assert found("b", 2).answer == NO
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+
+def test_page_says_what_was_found_and_links_every_experiment(tmp_path):
+    store(
+        tmp_path, *beside_softmax(MAIN[0], AHEAD), *beside_softmax(MAIN[2], LEVEL), *beside_softmax("other_lm", BEHIND)
+    )
+    text = "\n".join(page.answered(tmp_path, read_aggregates(tmp_path)))
+    said = "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be better than softmax in 1 of 2 planned experiments"
+    assert f"{said} and worse in 0**, at 0.1 million parameters and 200 updates, three seeds a side" in text
+    assert "Before the plan: better than softmax in 0 of 1 experiments and worse in 1 (other_lm)." in text
+    assert f"[{MAIN[0]}](#{MAIN[0]})" in text and text.count("| open |") >= 8
+    assert "| 2 | In translation? | no | better in both directions |" in text

@@ -1,0 +1,86 @@
+"""The grid from which a recipe is chosen, and what the front page takes from records."""
+
+import pytest
+from record_factory import add_config, failed, make_record, store
+from runs import composed
+
+from gpam_suite.front_page import PUBLISHED, filled
+from gpam_suite.records import append_history, read_records
+from gpam_suite.report import build
+from gpam_suite.tuning import best, grid, tuning
+
+
+def tuned(results):
+    """Two settings of two models; daGPAM's second run diverged."""
+    for lr, perplexities in (
+        (0.002, {"softmax": (14.0, 12.0), "dagpam": (13.0, 11.0)}),
+        (0.004, {"softmax": (9.0, 10.0)}),
+    ):
+        for model in ("softmax", "dagpam"):
+            run = make_record(task="nmt", experiment=f"tune_{lr}", model=model, value=20.0)
+            ended = model in perplexities
+            (record,) = store(results / "tuning", run if ended else failed(run))
+            add_config(record, fairseq__optimization__lr=[lr], fairseq__model__dropout=0.1)
+            for update, perplexity in enumerate(perplexities.get(model, ()), start=1):
+                append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
+
+
+def test_grid_by_hand(tmp_path):
+    tuned(tmp_path)
+    found = grid(read_records(tmp_path / "tuning"))
+    assert found == {(0.002, 0.1): {"Softmax": 12.0, "daGPAM": 11.0}, (0.004, 0.1): {"Softmax": 9.0, "daGPAM": None}}
+    assert best(found, "Softmax") == (0.004, 0.1) and best(found, "daGPAM") == (0.002, 0.1)
+    assert best(found, "NAP") is None
+
+
+def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
+    tuned(tmp_path)
+    (stray,) = store(tmp_path / "tuning", make_record(task="nmt", experiment="tune_0.008", value=20.0))
+    add_config(stray, fairseq__optimization__lr=[0.008], fairseq__model__dropout=0.1)
+    append_history(stray.folder, {"update": 1, "split": "valid", "token_perplexity": 30.0})
+    found = grid(read_records(tmp_path / "tuning"))
+    assert best(found, "Softmax") == (0.004, 0.1) and best(found, "daGPAM") is None
+    assert "daGPAM: the grid is not complete." in "\n".join(tuning(tmp_path))
+
+
+def test_the_page_shows_the_choice_and_no_test_score(tmp_path):
+    assert tuning(tmp_path) == []
+    tuned(tmp_path)
+    text = "\n".join(tuning(tmp_path))
+    assert "| Learning rate | Dropout | Softmax | daGPAM |" in text
+    assert "| 0.002 | 0.1 | 12.00 | **11.00** |" in text and "| 0.004 | 0.1 | **9.00** | lost |" in text
+    assert "Best of Softmax: learning rate 0.004, dropout 0.1; daGPAM: learning rate 0.002, dropout 0.1." in text
+    assert "20.00" not in text
+    build(tmp_path)
+    assert text in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("experiment, recipe", [("nmt_multi30k_de_en", "short_nmt"), ("lm_wikitext2_deep", "deep_lm")])
+def test_published_recipes_are_what_softmax_is_best_with(experiment, recipe):
+    records = [record for record in read_records(PUBLISHED / "tuning") if record["recipe"] == recipe]
+    if not records or best(grid(records), "softmax") is None:
+        pytest.skip(f"the tuning of {recipe} is not complete yet")
+    cfg = composed(f"experiment={experiment}")
+    assert cfg.recipe.name == recipe
+    chosen = (cfg.fairseq.optimization.lr[0], cfg.fairseq.model.dropout)
+    assert best(grid(records), "softmax") == pytest.approx(chosen)
+
+
+def test_front_page_shows_models_of_enough_seeds_with_figure_and_command(tmp_path):
+    records = [
+        make_record(model=model, seed=seed, value=30.0 + seed) for model in ("softmax", "dagpam") for seed in (1, 2, 3)
+    ]
+    store(tmp_path, *records, make_record(model="nap"))
+    text = filled(
+        "a\n<!-- finding -->\nstale\n<!-- end of finding -->\n<!-- table: small_lm -->\nstale\n<!-- end of table -->\n"
+        "<!-- table: nothing -->\n<!-- end of table -->\nb\n",
+        tmp_path,
+    )
+    assert "stale" not in text and text.startswith("a\n") and text.endswith("b\n")
+    assert "Before the plan: better than softmax in 0 of 1 experiments and worse in 0 (small_lm)." in text
+    assert "| daGPAM | 3 |" in text and "| NAP |" not in text
+    assert "1 model more with fewer seeds: [all rows](results/README.md#small_lm)." in text
+    assert "](results/figures/small_lm-results.svg)" in text
+    assert "experiment=small_lm model=softmax seed=1\n" in text and "model=nap" not in text
+    assert "No run of nothing is published yet." in text
+    assert filled(text, tmp_path) == text
