@@ -12,12 +12,12 @@ from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.bootstrap import RESAMPLES, Bootstrap
 from gpam_suite.formatting import MISSING, listed, plural
+from gpam_suite.metrics import METRIC_LABEL
 from gpam_suite.provenance import BOTH_DRAWN, ENOUGH_FOR, few_seeds, number_of_seeds
 from gpam_suite.records import HEADLINE_METRIC, Record
 from gpam_suite.sections import Section, Table
 from gpam_suite.settings import all_settings
 from gpam_suite.sides import Side, obstacles, read_side, table_of
-from gpam_suite.tables import METRIC_LABEL
 from gpam_suite.where import where
 
 

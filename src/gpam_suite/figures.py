@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,15 +10,17 @@ from matplotlib.figure import Figure
 
 from gpam_suite.aggregate import Aggregate, Row, read_aggregates
 from gpam_suite.curves import TITLES, Curve, learning_curve
-from gpam_suite.formatting import listed, plural
-from gpam_suite.plotting import BASELINE_DASH, COLOURS, GREY, Plot, legend_below, logarithmic, look, render
+from gpam_suite.formatting import listed, number, plural
+from gpam_suite.metrics import LOWER_IS_BETTER
+from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render
 from gpam_suite.provenance import commands
 from gpam_suite.records import safe_name, write_files
+from gpam_suite.selection import SELECTED, look_of, selected
 from gpam_suite.statistics import ENOUGH_SEEDS, mean_interval
 from gpam_suite.sweep import Sweep, find_sweeps, symbol
-from gpam_suite.tables import LOWER_IS_BETTER, metric_title
+from gpam_suite.tables import metric_title
 
-_DRAWN_APART = len(COLOURS)  # more curves than this in one figure cannot be told apart: the others are grey
+_FEW_POINTS = 4  # a curve of fewer has no second half
 _NAMED = 6  # a caption names no more models than this
 _WIDE = 4.0  # from this ratio of largest to smallest on, perplexities are drawn on a logarithmic axis
 
@@ -69,27 +72,24 @@ def _results(aggregate: Aggregate) -> Plot:
     metric, rows = aggregate.metric, aggregate.rows
     everything = [value for row in rows for value in row.values(metric).values()]
     models = list(dict.fromkeys(row.model for row in rows))
+    low, high = fences(everything)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         for index, row in enumerate(rows):
             style, values = look(models.index(row.model)), list(row.values(metric).values())
             if not values:
-                axes.annotate(
-                    "no seed finished",
-                    (0.02, index),
-                    xycoords=("axes fraction", "data"),
-                    va="center",
-                    style="italic",
-                    color="#555555",
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-                )
+                _note(axes, index, "no seed finished")
+                continue
+            if not low <= (mean := float(np.mean(values))) <= high:
+                off = number(mean)
+                _note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
                 continue
             above, below, colour = index - 0.13, index + 0.17, style["color"]
             if len(values) >= ENOUGH_SEEDS and (bounds := mean_interval(values)):
                 axes.plot(bounds, [above, above], color=colour, linewidth=1.2, marker="|", markersize=6)
             bar = {"marker": "|", "markersize": 10, "markeredgewidth": 2.4}
-            axes.plot([np.mean(values)], [above], linestyle="none", color=colour, **bar)
+            axes.plot([mean], [above], linestyle="none", color=colour, **bar)
             dots = {"marker": style["marker"], "markerfacecolor": "none", "markeredgecolor": colour}
             axes.plot(values, [below] * len(values), linestyle="none", **dots)
         if aggregate.baseline and (mean := aggregate.baseline.summary(metric).mean) is not None:
@@ -98,7 +98,7 @@ def _results(aggregate: Aggregate) -> Plot:
         better = "lower is better"
         if metric not in LOWER_IS_BETTER:
             better = "higher is better"
-        elif max(everything) > _WIDE * min(everything):
+        elif high > _WIDE * low:
             logarithmic(axes.xaxis)
             better += ", log scale"
         axes.set_yticks(range(len(rows)), [_with_lost(row) for row in rows])
@@ -107,11 +107,28 @@ def _results(aggregate: Aggregate) -> Plot:
         axes.set_xlabel(f"{metric_title(aggregate)} ({better})")
 
     line = "; the dashed line is the mean of softmax" if aggregate.baseline else ""
+    line += (
+        "; an arrow: far off, where the number says" if fences(everything) != (min(everything), max(everything)) else ""
+    )
     what = (
         f"{metric_title(aggregate)}: every seed (open marks), the mean (bar), and from {ENOUGH_SEEDS} seeds on the "
         f"95 % t interval of the mean{line}."
     )
     return Plot("results", _caption(aggregate, what, rows), 0.9 + 0.34 * len(rows), paint)
+
+
+def _note(axes: Axes, index: int, text: str, *, right: bool = False) -> None:
+    """Words in the place of a row's marks."""
+    axes.annotate(
+        text,
+        (0.98 if right else 0.02, index),
+        xycoords=("axes fraction", "data"),
+        ha="right" if right else "left",
+        va="center",
+        style="italic",
+        color="#555555",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+    )
 
 
 def _with_lost(row: Row) -> str:
@@ -124,37 +141,40 @@ def _with_lost(row: Row) -> str:
 def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> Plot:
     quantity = curves[0][1].quantity
     curves = [(row, curve) for row, curve in curves if curve.quantity == quantity]
-    apart = [row for row, _ in curves]
-    if len(curves) > _DRAWN_APART:
-        best = sorted(curves, key=lambda pair: float(pair[1].mean[-1]))[: _DRAWN_APART - 1]
-        chosen = {id(row) for row, _ in best} | {id(aggregate.baseline)}
-        apart = [row for row in apart if id(row) in chosen]
+    apart = selected(aggregate, curves)
+    grey = [pair for pair in curves if all(pair is not one for one in apart)]
+    last = max(int(curve.updates[-1]) for _, curve in curves)
+    highest = fences([float(curve.mean[-1]) for _, curve in curves])[1]
+    halves = [0.0, last / 2] if all(len(curve.updates) >= _FEW_POINTS for _, curve in curves) else [0.0]
 
     def paint(figure: Figure) -> None:
-        whole, end = figure.subplots(1, 2)
-        place = {id(row): index for index, row in enumerate(apart)}
-        last = max(int(curve.updates[-1]) for _, curve in curves)
-        for axes, start in ((whole, 0), (end, last / 2)):
-            for row, curve in curves:
-                _curve(axes, curve.after(start), row.label, place.get(id(row)))
+        panels = figure.subplots(1, len(halves), squeeze=False)[0]
+        for axes, start in zip(panels, halves, strict=True):
+            for _, curve in grey:
+                shown = curve.after(start)
+                axes.plot(shown.updates, shown.mean, color=GREY, linewidth=0.8, zorder=1)
+            for index, (row, curve) in enumerate(apart):
+                _curve(axes, curve.after(start), row.label, look_of(aggregate, row), index)
             axes.set_xlabel("Updates")
         if quantity == "token_perplexity":
-            logarithmic(whole.yaxis)
-        whole.set_ylabel(TITLES[quantity])
-        whole.set_title("Whole training" + (" (log scale)" if quantity == "token_perplexity" else ""))
-        end.set_title("Second half (linear scale)")
+            logarithmic(panels[0].yaxis)
+        panels[0].set_ylabel(TITLES[quantity])
+        panels[0].set_title("Whole training" + (" (log scale)" if quantity == "token_perplexity" else ""))
+        if len(halves) > 1:
+            panels[1].set_title("Second half (linear scale)")
+            inside = [curve.after(last / 2) for _, curve in curves if curve.mean[-1] <= highest]
+            panels[1].set_ylim(
+                min(float(curve.low.min()) for curve in inside), max(float(curve.high.max()) for curve in inside)
+            )
         legend_below(figure)
 
-    grey = f" Grey: the {len(curves) - len(apart)} models that end highest." if len(curves) > len(apart) else ""
-    what = f"{TITLES[quantity]} during training: mean (line) and range (band) over seeds.{grey}"
+    others = f" In colour, {SELECTED}; grey: the other {len(grey)}." if grey else ""
+    what = f"{TITLES[quantity]} during training: mean (line) and range (band) over seeds.{others}"
     return Plot("learning-curves", _caption(aggregate, what, [row for row, _ in curves]), 3.6, paint)
 
 
-def _curve(axes: Axes, curve: Curve, label: str, index: int | None) -> None:
-    if index is None:
-        axes.plot(curve.updates, curve.mean, color=GREY, linewidth=0.8, zorder=1)
-        return
-    style, every = look(index), max(1, len(curve.updates) // 7)
+def _curve(axes: Axes, curve: Curve, label: str, style: dict[str, Any], index: int) -> None:
+    every = max(1, len(curve.updates) // 7)
     axes.fill_between(curve.updates, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(curve.updates, curve.mean, label=label, markevery=(index % every, every), **style)
 
@@ -166,6 +186,7 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
     metric, baseline = aggregate.metric, aggregate.baseline
     rows = [row for points in sweep.lines.values() for _, row in points]
     barren = any(not row.finished for row in rows)
+    one_seed = all(len(row.finished) < 2 for row in rows)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -178,7 +199,7 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
             axes.errorbar(
                 [x for x, _ in measured],
                 [summary.mean for _, summary in measured],
-                yerr=[summary.sd or 0.0 for _, summary in measured],
+                yerr=None if one_seed else [summary.sd or 0.0 for _, summary in measured],
                 label=label or sweep.model_label,
                 capsize=2.5,
                 elinewidth=0.9,
@@ -195,6 +216,7 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
     band = " The dashed line is softmax, its band one standard deviation over seeds." if baseline else ""
     crosses = " A cross at the top: no seed finished." if barren else ""
     what = (
-        f"{metric_title(aggregate)} against {option}: mean over seeds, bars of one standard deviation.{band}{crosses}"
+        f"{metric_title(aggregate)} against {option}: "
+        f"{'one seed a point' if one_seed else 'mean over seeds, bars of one standard deviation'}.{band}{crosses}"
     )
     return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, rows), 3.4, paint)

@@ -30,6 +30,9 @@ _TEXT_COLUMNS |= {
     "Answer",
     "Evidence",
     "Yes, if",
+    "Stack",
+    "Projection",
+    "Network",
 }
 
 

@@ -6,12 +6,13 @@ so that a print in grey can be read. The same data give the same SVG bytes on on
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
@@ -41,6 +42,7 @@ _STYLE = {
     "svg.fonttype": "path",
     "savefig.dpi": 200,
 }
+_FEW = 8  # quartiles of fewer values say nothing
 _WIDTH = 6.3  # inches: the text width of a page
 
 
@@ -90,6 +92,17 @@ def logarithmic(axis: Any) -> None:
     )
     axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
     axis.set_minor_locator(ticker.NullLocator())
+
+
+def fences(values: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest of ``values`` that lie within three quartile ranges of the quartiles (Tukey's outer
+    fences, 1977): what an axis should hold where a few far-off values would press all others together."""
+    if len(values) < _FEW:
+        return min(values), max(values)
+    first, third = np.percentile(values, [25, 75])
+    reach = 3 * (third - first)
+    inside = [value for value in values if first - reach <= value <= third + reach]
+    return min(inside), max(inside)
 
 
 def legend_below(figure: Figure) -> None:

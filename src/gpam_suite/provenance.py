@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import Aggregate, Row
+from gpam_suite.aggregate import DEFAULT_OPTIONS, Aggregate, Row
 from gpam_suite.bootstrap import RESAMPLES
 from gpam_suite.formatting import listed
 from gpam_suite.records import Record
@@ -42,8 +42,8 @@ def provenance(aggregate: Aggregate) -> list[str]:
 
 
 def commands(aggregate: Aggregate) -> list[str]:
-    """The command of each row's first seed, without repeats."""
-    return list(dict.fromkeys(row.records[0]["command"] for row in aggregate.rows))
+    """The commands that made the runs, row by row, without repeats."""
+    return list(dict.fromkeys(record["command"] for record in aggregate.records))
 
 
 def how_to_read(aggregate: Aggregate) -> list[str]:
@@ -53,11 +53,15 @@ def how_to_read(aggregate: Aggregate) -> list[str]:
         lines.append("Softmax was not run in this experiment, so there are no differences and no ratios.")
     else:
         lines += _on_differences(aggregate, aggregate.baseline)
+    if any(row.overrides_label != DEFAULT_OPTIONS for row in aggregate.rows):
+        lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
     return lines + [f"Warning: {warning}" for warning in few_seeds(aggregate)]
 
 
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
+    if any(len(row.finished) == 1 for row in aggregate.compared) and len(baseline.finished) > 1:
+        methods += f" (its number less the mean of {baseline.label}'s {len(baseline.finished)})"
     drawn = {found.units for row in aggregate.rows if (found := aggregate.test_set(row))}
     many = len(aggregate.compared) > 1
     corrected = f"; the p values are, by Holm's method over {len(aggregate.compared)} comparisons" if many else ""
@@ -81,6 +85,7 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     return [*lines, SPEED]
 
 
+HOW_MADE = "Made by these commands, as they were typed (one that was stopped names more models than it made):"
 SPEED = (
     "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
     "machine did: no evidence about cost; `make benchmark` compares side by side."

@@ -3,17 +3,17 @@
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.formatting import plural
+from gpam_suite.metrics import QUANTITY, turned
 from gpam_suite.provenance import few_seeds
-from gpam_suite.tables import LOWER_IS_BETTER
+from gpam_suite.statistics import CONFIDENCE
 
-QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accuracy": "points of accuracy"}
-"""What a difference in a headline metric is counted in."""
+_FEW = 3
 
 
 def reading(aggregate: Aggregate) -> list[str]:
     """One sentence or two for each row against the baseline, then the warnings that hold for all of them.
 
-    Where some rows have an interval over seeds, those of one seed are told by their warning alone.
+    Where some rows have an interval over seeds, or there are many, those of one seed are told by their warning alone.
     """
     if aggregate.baseline is None:
         return ["Softmax was not run in this experiment: there is nothing to compare with."]
@@ -22,7 +22,8 @@ def reading(aggregate: Aggregate) -> list[str]:
         return [f"Only {aggregate.baseline.label} was run: there is nothing to compare."]
     differences = [(row, aggregate.difference(row)) for row in rivals]
     intervals = [found for _, found in differences if found and found.holds_zero is not None]
-    told = [row for row, found in differences if not intervals or not found or found.holds_zero is not None or row.lost]
+    few = not intervals and len(rivals) <= _FEW
+    told = [row for row, found in differences if few or not found or found.holds_zero is not None or row.lost]
     sentences = [_compare(aggregate, row) for row in told]
     if len(intervals) > 1:
         sentences.append(
@@ -52,7 +53,7 @@ def _compare(aggregate: Aggregate, row: Row) -> str:
     if found.holds_zero:
         verdict = "holds zero: no difference shown at this scale"
     else:
-        better = (found.estimate < 0) == (metric in LOWER_IS_BETTER)
+        better = turned(metric, found.estimate) > 0
         verdict = f"excludes zero: {'better' if better else 'worse'} than {baseline.label} in this setting"
     return f"{start}, {interval} {verdict}; {_on_test_set(aggregate, row)}{lost}"
 
@@ -70,8 +71,10 @@ def _on_test_set(aggregate: Aggregate, row: Row) -> str:
     found = aggregate.test_set(row)
     if found is None:
         return "no test over the test set, as scores are missing."
-    holds = "holds" if found.low <= 0 <= found.high else "excludes"
+    holds = "holds zero" if found.low <= 0 <= found.high else "excludes zero"
+    if (found.p_value < 1 - CONFIDENCE) != (holds == "excludes zero"):
+        holds += ", but barely (the p value says otherwise)"
     return (
         f"over the {aggregate.units} of the test set the interval is {formatting.interval(found.low, found.high)} "
-        f"({formatting.p_value(found.p_value)}) and {holds} zero, for these trained models."
+        f"({formatting.p_value(found.p_value)}) and {holds}, for these trained models."
     )

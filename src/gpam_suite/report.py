@@ -10,7 +10,7 @@ from gpam_suite.figures import plots, render_figures
 from gpam_suite.markup import markdown
 from gpam_suite.paper import paper_lines, paper_rows, read_papers
 from gpam_suite.perturbation.page import perturbed, render_perturbed
-from gpam_suite.provenance import SPEED, commands, provenance
+from gpam_suite.provenance import HOW_MADE, SPEED, commands, provenance
 from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_files
 from gpam_suite.tables import render_tables, short_table
@@ -103,7 +103,7 @@ def _section(results: Path, aggregate: Aggregate) -> list[str]:
         "What it shows:\n",
         "".join(f"- {sentence}\n" for sentence in [*reading(aggregate), SPEED]),
         *figures,
-        "How it was made:\n",
+        f"{HOW_MADE}\n",
         "```sh\n" + "".join(f"{command}\n" for command in made) + "```\n",
         "".join(f"- {line}\n" for line in provenance(aggregate)),
     ]

@@ -15,22 +15,11 @@ from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row, read_aggregates
 from gpam_suite.formatting import MISSING
 from gpam_suite.markup import latex, markdown
+from gpam_suite.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.paper import Paper, paper_lines, paper_rows, read_papers
-from gpam_suite.provenance import commands, how_to_read, provenance
+from gpam_suite.provenance import HOW_MADE, commands, how_to_read, provenance
 from gpam_suite.records import safe_name, write_files
 
-METRIC_LABEL = {
-    "test_perplexity": "Test perplexity",
-    "test_bits_per_character": "Test bits per character",
-    "test_bleu": "Test BLEU",
-    "test_sentence_bleu": "Test BLEU per sentence",
-    "test_chrf": "Test chrF",
-    "test_ter": "Test TER",
-    "test_misaligned_pieces": "Pieces with a wrong number of sentences",
-    "test_accuracy": "Test accuracy in percent",
-    "test_exact_match": "Test sequences all right in percent",
-}
-LOWER_IS_BETTER = {"test_perplexity", "test_bits_per_character", "test_ter", "test_misaligned_pieces"}
 SECOND_METRICS = {
     "lm": ("test_bits_per_character",),
     "nmt": ("test_chrf", "test_ter", "test_sentence_bleu", "test_misaligned_pieces"),
@@ -228,7 +217,7 @@ def _page(aggregate: Aggregate, papers: list[Paper]) -> str:
         f"# {aggregate.experiment}\n",
         markdown(header(chosen), cells(aggregate, chosen)),
         "".join(f"- {line}\n" for line in [*how_to_read(aggregate), *provenance(aggregate)]),
-        "Command of the first seed of each row:\n",
+        f"{HOW_MADE}\n",
         "```sh\n" + "".join(f"{command}\n" for command in commands(aggregate)) + "```\n",
     ]
     if paper_table:

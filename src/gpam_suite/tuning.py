@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gpam_suite.aggregate import BASELINE
+from gpam_suite.answers.plan import SETTINGS
 from gpam_suite.curves import validation
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
@@ -28,8 +29,8 @@ def grid(records: list[Record]) -> dict[Setting, dict[str, float | None]]:
 
 
 def best(found: dict[Setting, dict[str, float | None]], model: str) -> Setting | None:
-    """The setting with the model's lowest validation perplexity; None until every setting of the grid was run."""
-    if any(model not in values for values in found.values()):
+    """The setting with the model's lowest validation perplexity; None until the plan's whole grid was run."""
+    if sum(model in values for values in found.values()) < SETTINGS:
         return None
     known = {setting: values[model] for setting, values in found.items() if values[model] is not None}
     return min(known, key=lambda setting: known[setting]) if known else None

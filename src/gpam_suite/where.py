@@ -6,9 +6,9 @@ from pathlib import Path
 from gpam.errors import UsageError
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row
+from gpam_suite.metrics import METRIC_LABEL
 from gpam_suite.records import HYPOTHESES, SCORES, Record
 from gpam_suite.sections import Section, Table
-from gpam_suite.tables import METRIC_LABEL
 from gpam_suite.unit_wins import LENGTH, SCORE, UnitWins, unit_wins
 
 MOST = 5

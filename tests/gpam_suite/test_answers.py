@@ -13,13 +13,18 @@ from gpam_suite.answers.plan import (
     GRID_POINTS,
     LAMBDAS,
     LENGTHS,
+    LOOKED_AT,
     MAIN,
     OTHER_DATA,
     PERTURBED,
     PLANNED,
+    SETTINGS,
+    main_models,
     models,
+    planned_runs,
     questions,
 )
+from gpam_suite.answers.runs import Runs, compared
 from gpam_suite.configuration import CONFIGS
 
 SOFTMAX, AHEAD, BEHIND, LEVEL = (30.0, 30.2, 30.4), 1.0, -1.0, 0.0
@@ -45,7 +50,9 @@ def softmax(experiment):
 
 
 def beside_softmax(experiment, ahead, **fields):
-    return [*softmax(experiment), *runs_of(experiment, ahead=ahead, **fields)]
+    """The models of which the plan wants three seeds: daGPAM is ``ahead``, trainable lambdas are level with softmax."""
+    third = runs_of(experiment, "dagpam_trainable") if experiment in MAIN else []
+    return [*softmax(experiment), *runs_of(experiment, ahead=ahead, **fields), *third]
 
 
 def numbered(results):
@@ -85,6 +92,10 @@ def test_every_experiment_is_one_that_the_plan_runs():
     assert [len(models(name)) for name in ("controls", "alternatives", "ablations")] == [3, 14, 2]
     points = re.search(r"model.lambda_pos=(\S+) model.lambda_neg=(\S+)", names)
     assert len(points[1].split(",")) * len(points[2].split(",")) == GRID_POINTS
+    for lr, dropout in re.findall(r"optimization.lr=(\[\S+) fairseq.model.dropout=(\S+)", names):
+        assert len(lr.split(",")) * len(dropout.split(",")) == SETTINGS
+    assert [planned_runs(name) for name in (MAIN[0], OTHER_DATA[0], LENGTHS[1][1], LAMBDAS[0])] == [28, 6, 6, 27]
+    assert main_models("of_ones_own") == ()
 
 
 def test_without_runs_everything_is_open_and_a_folder_without_the_plan_says_nothing(tmp_path):
@@ -112,6 +123,7 @@ def test_rules():
 def test_what_is_missing_is_told_in_one_line():
     lines = answer.told([Finding("a", BETTER, "1"), Finding("b", MISSING, ""), Finding("c", MISSING, "")])
     assert lines == ["[a](#a): 1", "not run yet: b, c"]
+    assert answer.told([Finding("a", BETTER, "1"), Finding("a", WORSE, "2")]) == ["[a](#a): 1; 2"]
 
 
 # ------------------------------------------------------------------------------------------------------ score questions
@@ -130,13 +142,28 @@ def test_better_than_softmax_in_both(tmp_path, first, second, wanted):
     assert found[2].evidence[0].startswith(f"[{MAIN[2]}](#{MAIN[2]}): {'+' if first > 0 else '-'}1.00 [")
 
 
-def test_two_seeds_answer_nothing_and_lost_seeds_are_not_better(tmp_path):
-    records = beside_softmax(MAIN[0], AHEAD)
-    assert answered(tmp_path / "a", *records[:-1])[1].answer == OPEN
-    found = answered(tmp_path / "b", *records[:-1], failed(records[-1]))[1]
-    assert found.answer == NO and found.evidence[0].endswith(" perplexity, 1 seed of 3 lost")
-    found = answered(tmp_path / "c", *records[:3], *map(failed, records[3:]))[1]
-    assert found.answer == NO and "no seed finished on one side, 3 seeds of 3 lost" in found.evidence[0]
+def test_what_is_not_whole_yet_answers_nothing(tmp_path):
+    """Two seeds; a seed that failed and is to be run again; a model whose comparison changes Holm's correction."""
+    base, own, third = (beside_softmax(MAIN[0], BEHIND)[place : place + 3] for place in (0, 3, 6))
+    assert answered(tmp_path / "whole", *base, *own, *third)[1].answer == NO
+    assert answered(tmp_path / "a", *base, *own[:-1], *third)[1].answer == OPEN
+    assert answered(tmp_path / "b", *base, *own[:-1], failed(own[-1], status="failed"), *third)[1].answer == OPEN
+    assert answered(tmp_path / "c", *base, *own)[1].answer == OPEN
+
+
+def test_a_side_that_lost_a_seed_is_not_called_better(tmp_path):
+    base, own, third = (beside_softmax(MAIN[0], AHEAD)[place : place + 3] for place in (0, 3, 6))
+    found = answered(tmp_path / "a", *base, *own[:-1], failed(own[-1]), *third)[1]
+    assert found.answer == NO and found.evidence[0].endswith(" perplexity, daGPAM: 1 of 3 seeds diverged")
+    found = answered(tmp_path / "b", *base, *map(failed, own), *third)[1]
+    assert found.answer == NO and "no seed finished on one side, daGPAM: 3 of 3 seeds diverged" in found.evidence[0]
+    base, own, third = (beside_softmax("small_nmt", BEHIND)[place : place + 3] for place in (0, 3, 6))
+    store(tmp_path / "c", *base[:-1], failed(base[-1]), *own, *third)
+    (aggregate,) = read_aggregates(tmp_path / "c")
+    runs = Runs(tmp_path / "c", [aggregate])
+    assert compared(runs, "small_nmt").verdict == UNDECIDED
+    store(tmp_path / "d", *base, *own, *third)
+    assert compared(Runs(tmp_path, read_aggregates(tmp_path / "d")), "small_nmt").verdict == WORSE
 
 
 def test_what_holms_correction_takes_away_is_no_difference(tmp_path):
@@ -145,9 +172,10 @@ def test_what_holms_correction_takes_away_is_no_difference(tmp_path):
     dagpam = [
         make_record(task="nmt", experiment=experiment, model="dagpam", seed=s, value=v) for s, v in values.items()
     ]
+    own = [*softmax(experiment), *dagpam, *runs_of(experiment, "dagpam_trainable")]
     rivals = [record for name in "abcde" for record in runs_of(experiment, f"rival_{name}", LEVEL)]
-    assert "Holm" not in answered(tmp_path / "a", *softmax(experiment), *dagpam)[2].evidence[0]
-    found = answered(tmp_path / "b", *softmax(experiment), *dagpam, *rivals)[2]
+    assert "Holm" not in answered(tmp_path / "a", *own)[2].evidence[0]
+    found = answered(tmp_path / "b", *own, *rivals)[2]
     assert found.answer == NO and "by Holm's method p = 0.0" in found.evidence[0]
 
 
@@ -155,7 +183,7 @@ def trainable(experiment, ahead, ends):
     options = {"lambda_pos": 0.5, "lambda_neg": 0.5}
     records = runs_of(experiment, "dagpam_trainable", ahead, options=options)
     for record, (pos, neg) in zip(records, ends, strict=True):
-        record["learned_scalars"] = {"lambda_pos/a": pos, "lambda_pos/b": pos, "lambda_neg/a": neg, "lambda_neg/b": neg}
+        record["learned_scalars"] = {"lambda_pos/a": pos - 0.1, "lambda_pos/b": pos + 0.1, "lambda_neg/a": neg}
     return records
 
 
@@ -169,14 +197,18 @@ def test_trainable_lambdas_must_be_better_than_fixed_ones_and_go_one_way(tmp_pat
         records = [
             record
             for experiment in MAIN
-            for record in beside_softmax(experiment, LEVEL) + trainable(experiment, ahead, ends)
+            for record in softmax(experiment) + runs_of(experiment) + trainable(experiment, ahead, ends)
         ]
         found = answered(tmp_path / name, *records)[3]
         assert found.answer == wanted
         assert "trainable less fixed " in found.evidence[0] and "; less softmax " in found.evidence[0]
-        assert f"lambda+ from 0.5 to 0.10 … {ends[-1][0]:.2f}; lambda- from 0.5 to 0.90 … 0.90" in found.evidence[0]
-    records = [*beside_softmax(MAIN[0], LEVEL), *trainable(MAIN[0], AHEAD, two_ways)]
+        assert (
+            f"; lambda+ from 0.5 to 0.10 … {ends[-1][0]:.2f} (mean over modules; single modules 0.00 … "
+            f"{ends[-1][0] + 0.1:.2f}); lambda- from 0.5 to 0.90 … 0.90 (mean" in found.evidence[0]
+        )
+    records = [*softmax(MAIN[0]), *runs_of(MAIN[0]), *trainable(MAIN[0], AHEAD, two_ways)]
     assert answered(tmp_path / "d", *records)[3].answer == NO  # whatever the others say
+    assert answered(tmp_path / "e", *records[:-1])[3].answer == OPEN
 
 
 def test_one_seed_against_the_range_of_seeds_in_every_experiment(tmp_path):
@@ -197,7 +229,7 @@ def test_one_seed_against_the_range_of_seeds_in_every_experiment(tmp_path):
     assert (good[4].answer, good[5].answer, good[10].answer) == (YES, YES, YES)
     assert "as good: 3 of 3 (softmax_more_heads " in good[4].evidence[0]
     assert "better or worse: 1 of 2 (dagpam_xavier " in good[10].evidence[0]
-    assert good[4].evidence[0].endswith(", daGPAM's seeds 29.41 to 28.99")  # worst to best
+    assert good[4].evidence[0].endswith(", daGPAM's seeds 29.41 (worst) to 28.99")
     less = found("b", {**dict.fromkeys(everyone, 0.5), **dict.fromkeys(ablations, 1.0)})
     assert (less[4].answer, less[5].answer, less[10].answer) == (NO, NO, NO)
     mixed = found("c", dict.fromkeys(everyone, (0.9, 0.9, 0.9, 0.5)))
@@ -210,8 +242,10 @@ def test_one_seed_against_the_range_of_seeds_in_every_experiment(tmp_path):
 
 def test_a_lost_rival_is_not_as_good(tmp_path):
     lost = [failed(record) for name in models("controls") for record in runs_of(MAIN[2], name, 2.0, seeds=(2,))]
-    found = answered(tmp_path, *beside_softmax(MAIN[2], AHEAD), *lost)[4]
+    found = answered(tmp_path / "a", *beside_softmax(MAIN[2], AHEAD), *lost)[4]
     assert found.answer == NO and "as good: 0 of 3, " in found.evidence[0]
+    again = [{**record, "status": "failed"} for record in lost]
+    assert answered(tmp_path / "b", *beside_softmax(MAIN[2], AHEAD), *again)[4].answer == OPEN
 
 
 def test_other_data_want_one_sign_and_two_clear_differences(tmp_path):
@@ -224,6 +258,9 @@ def test_other_data_want_one_sign_and_two_clear_differences(tmp_path):
     assert found("c", AHEAD, 0.005, 0.005, 0.005) == NO
     assert found("d", AHEAD, AHEAD) == OPEN
     assert found("e", AHEAD, BEHIND) == NO
+    last = [*softmax(OTHER_DATA[3]), *map(failed, runs_of(OTHER_DATA[3]))]
+    others = [record for experiment in OTHER_DATA[:3] for record in beside_softmax(experiment, AHEAD)]
+    assert answered(tmp_path / "f", *others, *last)[11].answer == NO
 
 
 def test_long_sequences_want_more_than_short_ones(tmp_path):
@@ -256,8 +293,9 @@ def test_the_grid_of_lambdas(tmp_path):
     region = found("a", {(0.5, 0.5): 30.9, (0.5, 1): 31.0, (1, 0): 30.75, (2, 2): 27.3, (2, 4): 27.0, (0, 4): None})
     assert region.answer == YES
     assert region.evidence[0].endswith(
-        ": of 24 points, one seed each, 2 better than softmax's best seed by more than its seeds' range "
-        "((0.5, 0.5), (0.5, 1)), 1 more than 10 % behind ((2, 4)), 1 diverged or failed ((0, 4))"
+        ": of 24 points (lambda+, lambda-), one seed each, 2 better than softmax's best seed by more than its seeds' "
+        "range ((0.5, 0.5), (0.5, 1)), 1 more than 10 % behind ((2, 4)), 1 diverged ((0, 4)); (0, 0), which is softmax "
+        "by its formula, lies -0.20 from softmax's mean"
     )
     assert found("b", {(0.5, 0.5): 30.9, (1, 1): 31.0}).answer == OPEN  # two points, no region; the other task is open
     assert found("c", {(0.5, 0.5): 30.9}, 23).evidence == [f"not run yet: {LAMBDAS[0]}, {LAMBDAS[1]}"]
@@ -266,58 +304,96 @@ def test_the_grid_of_lambdas(tmp_path):
 # ---------------------------------------------------------------------------------------------------- inside the models
 
 
-def looked_at(results, residual):
+def looked_at(results, residual, stacks=("decoder",)):
     """An analysis of each run; ``residual`` gives that behind the last layer from model and seed."""
     for found in read_aggregates(results):
         for row in found.rows:
             for record in row.finished:
                 last = residual(record["model"], record["seed"])
-                stack = {"residual": [0.8, last], "cosine": [0.1, 1 - last]}
-                entry = {"config_hash": record["config_hash"], "streams": {"decoder": stack}, "lemmas": {}}
+                stack = {"residual": [0.8, last], "cosine": [0.1, 1 - last], "effective_rank": [9.0, 9 * last]}
+                entry = {"config_hash": record["config_hash"], "streams": dict.fromkeys(stacks, stack), "lemmas": {}}
                 analyses.write(analyses.path_of_run(results, record), entry)
 
 
+GRADIENTS = (*LOOKED_AT, *LENGTHS[1])
+
+
+def looked_into(results, residual, gradient, experiments=GRADIENTS):
+    """Answers 7 and 8; ``residual`` and ``gradient`` are made of model and seed."""
+    for experiment in experiments:
+        for record in beside_softmax(experiment, LEVEL):
+            norm = gradient(record["model"], record["seed"])
+            store(results, {**record, "gradient_norms": {"key/a": 1.0, "value/a": 1.0, "query/a": norm}})
+    looked_at(results, residual)
+    return numbered(results)[7], numbered(results)[8]
+
+
+def larger(model, seed):
+    return (0.7 if model == "dagpam" else 0.5) + 0.001 * seed * (model == "dagpam")
+
+
+def level(model, seed):
+    return 0.5 + 0.1 * (seed - 2) * (model == "dagpam")
+
+
 def test_collapse_and_gradients_want_more_in_every_experiment(tmp_path):
-    def found(name, residual, gradient):
-        records = [
-            {
-                **record,
-                "gradient_norms": {"key/a": 1.0, "value/a": 1.0, "query/a": gradient(record["model"], record["seed"])},
-            }
-            for experiment in MAIN
-            for record in beside_softmax(experiment, LEVEL)
-        ]
-        store(tmp_path / name, *records)
-        looked_at(tmp_path / name, residual)
-        by_number = numbered(tmp_path / name)
-        return by_number[7], by_number[8]
-
-    def larger(model, seed):
-        return (0.7 if model == "dagpam" else 0.5) + 0.001 * seed * (model == "dagpam")
-
-    def level(model, seed):
-        return 0.5 + 0.1 * (seed - 2) * (model == "dagpam")
-
-    collapse, gradients = found("a", larger, level)
+    collapse, gradients = looked_into(tmp_path / "a", larger, level)
     assert (collapse.answer, gradients.answer) == (YES, NO)
     assert "decoder, relative residual 0.702 against 0.500 (+0.202 [" in collapse.evidence[0]
-    collapse, gradients = found("b", level, larger)
+    collapse, gradients = looked_into(tmp_path / "b", level, larger)
     assert (collapse.answer, gradients.answer) == (NO, YES)
 
 
-def test_less_collapse_with_better_scores_is_read_per_data_set(tmp_path):
-    """Ten runs whose residual grows with the score (or falls with the perplexity)."""
-    names = {name: place for place, name in enumerate("abcdefg", start=1)}
+def test_collapse_and_gradients_wait_for_every_experiment_and_every_analysis(tmp_path):
+    collapse, gradients = looked_into(tmp_path / "a", larger, larger, GRADIENTS[:-1])
+    assert (collapse.answer, gradients.answer) == (YES, OPEN)
+    collapse, gradients = looked_into(tmp_path / "b", larger, larger, MAIN)
+    assert (collapse.answer, gradients.answer) == (OPEN, OPEN)
+    looked_into(tmp_path / "c", level, larger, [MAIN[0]])
+    next((tmp_path / "c" / "analysis").rglob("*.json")).unlink()
+    assert numbered(tmp_path / "c")[7].answer == OPEN
+
+
+def test_what_diverged_is_not_apart(tmp_path):
+    looked_into(tmp_path, larger, larger)
+    lost = [failed(record) for record in runs_of(MAIN[0])]
+    store(tmp_path, lost[0])
+    found = numbered(tmp_path)
+    assert (found[7].answer, found[8].answer) == (NO, NO)
+    assert found[7].evidence[0].endswith("]), daGPAM: 1 of 3 seeds diverged")
+    store(tmp_path, *lost)
+    found = numbered(tmp_path)
+    assert (found[7].answer, found[8].answer) == (NO, NO)
+    assert "no seed finished on one side, daGPAM: 3 of 3 seeds diverged" in found[7].evidence[-1]
+
+
+def test_less_collapse_with_better_scores_is_read_per_data_set_and_stack(tmp_path):
+    """Runs whose residual grows with the score (or falls with the perplexity)."""
+
+    def planned(experiment):
+        """As many runs as the plan has, each a little better than the one before."""
+        alone = runs_of(experiment, "other", seeds=(1,))[0]
+        count = planned_runs(experiment)
+        turn = 1 if experiment.startswith("nmt") else -1
+        for place in range(count):
+            value = 30 + turn * 0.1 * place
+            metrics = {**alone["metrics"], f"test_{'bleu' if turn > 0 else 'perplexity'}": value}
+            yield {**alone, "model": f"other{place}", "metrics": metrics}
+
+    names = (*LOOKED_AT, *LAMBDAS)
     for better_apart, wanted in ((True, YES), (False, NO)):
         results = tmp_path / wanted
-        for experiment in MAIN:
-            own = [record for name, ahead in names.items() for record in runs_of(experiment, name, ahead, seeds=(1,))]
-            store(results, *softmax(experiment), *own)
+        for experiment in names:
+            store(results, *planned(experiment))
         turn = 1 if better_apart else -1
-        looked_at(results, lambda model, seed, turn=turn: 0.5 + turn * 0.03 * names.get(model, 0) + 0.0001 * seed)
+        looked_at(results, lambda model, seed, turn=turn: 0.5 + turn * 0.01 * int(model[5:]), ("encoder", "decoder"))
         found = numbered(results)[9]
-        assert found.answer == wanted and " over 10 runs" in found.evidence[0]
-        assert f": {'+' if better_apart else '-'}" in found.evidence[0]
+        assert found.answer == wanted
+        sign = "+" if better_apart else "-"
+        assert f"encoder {sign}1.00 [" in found.evidence[0] and f" over 28 runs; decoder {sign}1" in found.evidence[0]
+    next((tmp_path / YES / "analysis" / "runs" / MAIN[0]).rglob("*.json")).unlink()
+    found = numbered(tmp_path / YES)[9]
+    assert found.answer == OPEN and found.evidence[-1] == f"not run yet: {MAIN[0]}"
 
 
 def test_perturbed_input_must_hurt_less_in_most_kinds(tmp_path):
@@ -348,8 +424,11 @@ def test_perturbed_input_must_hurt_less_in_most_kinds(tmp_path):
 
     most = found("a", 3)
     assert most.answer == YES and "character noise +10.1 [" in most.evidence[0]
-    assert most.evidence[1].count("+10.1 [") == 3 and most.evidence[1].endswith(" points")
+    assert most.evidence[1].count("+10.1 [") == 3 and most.evidence[1].endswith(" points less lost")
     assert found("b", 2).answer == NO
+    for perturbed in (tmp_path / "a" / "perturbed" / "runs").glob("*/dagpam-default/seed1-*.json"):
+        perturbed.unlink()
+    assert numbered(tmp_path / "a")[13].answer == OPEN
 
 
 # ------------------------------------------------------------------------------------------------------------- the page
@@ -361,7 +440,11 @@ def test_page_says_what_was_found_and_links_every_experiment(tmp_path):
     )
     text = "\n".join(page.answered(tmp_path, read_aggregates(tmp_path)))
     said = "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be better than softmax in 1 of 2 planned experiments"
-    assert f"{said} and worse in 0**, at 0.1 million parameters and 200 updates, three seeds a side" in text
-    assert "Before the plan: better than softmax in 0 of 1 experiments and worse in 1 (other_lm)." in text
+    assert (
+        f"{said} ({MAIN[0]}) and worse in 0; with trainable lambdas better than softmax in 0 of 2 experiments" in text
+    )
+    assert "**, at 0.1 million parameters and 200 updates, three seeds a side: far below" in text
+    assert "Not in the plan: better than softmax in 0 of 1 experiments and worse in 1 (other_lm)." in text
+    assert re.search(r"Their 95 % intervals reach 0\.\d\d perplexity, 0\.\d\d BLEU to either side", text)
     assert f"[{MAIN[0]}](#{MAIN[0]})" in text and text.count("| open |") >= 8
     assert "| 2 | In translation? | no | better in both directions |" in text

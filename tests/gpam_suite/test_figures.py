@@ -9,8 +9,9 @@ from record_factory import add_history, failed, make_record, store
 from gpam_suite.aggregate import read_aggregates
 from gpam_suite.curves import learning_curve
 from gpam_suite.figures import draw, plots
-from gpam_suite.plotting import logarithmic, render
+from gpam_suite.plotting import fences, logarithmic, look, render
 from gpam_suite.records import append_history
+from gpam_suite.selection import APART, look_of, selected
 from gpam_suite.sweep import find_sweeps
 
 
@@ -175,7 +176,7 @@ def test_curve_of_losses_where_no_perplexity_was_logged(tmp_path):
     for update in (1, 2):
         append_history(record.folder, {"update": update, "split": "valid", "loss_bits": 3.0 / update})
     assert learning_curve(_aggregate(tmp_path).rows[0]).mean.tolist() == [3.0, 1.5]
-    whole, _ = _painted(_plot(tmp_path, "learning-curves"))
+    (whole,) = _painted(_plot(tmp_path, "learning-curves"))  # two points have no second half
     assert whole.get_ylabel() == "Validation loss in bits per token"
 
 
@@ -193,8 +194,30 @@ def test_more_curves_than_can_be_told_apart_go_grey(tmp_path):
     plot = _plot(tmp_path, "learning-curves")
     whole, _ = _painted(plot)
     labels = [line.get_label() for line in whole.lines if not line.get_label().startswith("_")]
-    assert labels == ["Softmax", *sorted((f"m{i}" for i in range(3, 9)), key=labels.index)]  # softmax and the best six
-    assert "Grey: the 3 models that end highest." in plot.caption
+    assert sorted(labels) == ["Softmax", "m0", "m1", "m2", "m6", "m7", "m8"]  # the three best, the three worst
+    assert "best and the worst of the others by their score; grey: the other 3." in plot.caption
+
+
+def test_a_figure_names_softmax_and_dagpam_whatever_their_scores(tmp_path):
+    values = {f"m{i}": 20.0 + i for i in range(9)} | {"softmax": 24.1, "dagpam": 24.2, "dagpam_trainable": 24.3}
+    store(tmp_path, *[make_record(model=model, value=value) for model, value in values.items()])
+    aggregate = _aggregate(tmp_path)
+    rows = [(row,) for row in aggregate.rows]
+    shown = [row.model for (row,) in selected(aggregate, rows)]
+    assert set(shown) == {"softmax", "dagpam", "dagpam_trainable", "m0", "m1", "m7", "m8"}
+    assert [row.model for (row,) in selected(aggregate, rows, 3)] == ["softmax", "dagpam", "dagpam_trainable"]
+    looks = [tuple(look_of(aggregate, row).values()) for row in aggregate.rows if row.model in shown]
+    assert looks == [tuple(look(place).values()) for place in range(APART)]
+
+
+def test_a_score_far_off_is_an_arrow_and_does_not_press_the_others_together(tmp_path):
+    scores = [30.0, 30.1, 30.2, 30.3, 30.4, 30.5, 30.6, 6.7]
+    store(tmp_path, *[make_record(task="nmt", model=f"m{i}", value=value) for i, value in enumerate(scores)])
+    plot = _plot(tmp_path, "results")
+    (axes,) = _painted(plot)
+    assert axes.get_xlim()[0] > 29 and [text.get_text() for text in axes.texts] == ["← 6.70"]
+    assert "an arrow: far off" in plot.caption
+    assert fences([1.0, 50.0]) == (1.0, 50.0)
 
 
 # --------------------------------------------------------------------------------------------------------------- bytes

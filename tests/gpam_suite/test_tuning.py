@@ -10,6 +10,12 @@ from gpam_suite.report import build
 from gpam_suite.tuning import best, grid, tuning
 
 
+@pytest.fixture
+def small_grid(monkeypatch):
+    """As if the plan's grids had two settings."""
+    monkeypatch.setattr("gpam_suite.tuning.SETTINGS", 2)
+
+
 def tuned(results):
     """Two settings of two models; daGPAM's second run diverged."""
     for lr, perplexities in (
@@ -25,7 +31,7 @@ def tuned(results):
                 append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
 
 
-def test_grid_by_hand(tmp_path):
+def test_grid_by_hand(tmp_path, small_grid):
     tuned(tmp_path)
     found = grid(read_records(tmp_path / "tuning"))
     assert found == {(0.002, 0.1): {"Softmax": 12.0, "daGPAM": 11.0}, (0.004, 0.1): {"Softmax": 9.0, "daGPAM": None}}
@@ -33,7 +39,8 @@ def test_grid_by_hand(tmp_path):
     assert best(found, "NAP") is None
 
 
-def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
+def test_a_grid_with_a_hole_chooses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpam_suite.tuning.SETTINGS", 3)
     tuned(tmp_path)
     (stray,) = store(tmp_path / "tuning", make_record(task="nmt", experiment="tune_0.008", value=20.0))
     add_config(stray, fairseq__optimization__lr=[0.008], fairseq__model__dropout=0.1)
@@ -43,7 +50,7 @@ def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
     assert "daGPAM: the grid is not complete." in "\n".join(tuning(tmp_path))
 
 
-def test_the_page_shows_the_choice_and_no_test_score(tmp_path):
+def test_the_page_shows_the_choice_and_no_test_score(tmp_path, small_grid):
     assert tuning(tmp_path) == []
     tuned(tmp_path)
     text = "\n".join(tuning(tmp_path))
@@ -77,7 +84,7 @@ def test_front_page_shows_models_of_enough_seeds_with_figure_and_command(tmp_pat
         tmp_path,
     )
     assert "stale" not in text and text.startswith("a\n") and text.endswith("b\n")
-    assert "Before the plan: better than softmax in 0 of 1 experiments and worse in 0 (small_lm)." in text
+    assert "Not in the plan: better than softmax in 0 of 1 experiments and worse in 0." in text
     assert "| daGPAM | 3 |" in text and "| NAP |" not in text
     assert "1 model more with fewer seeds: [all rows](results/README.md#small_lm)." in text
     assert "](results/figures/small_lm-results.svg)" in text

@@ -12,7 +12,8 @@ from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.statistics import Difference, difference
 
 CANDIDATE = "dagpam"
-COLLAPSE = ("residual", "cosine")
+COLLAPSE = {"residual": 1, "cosine": -1, "effective_rank": 1}
+"""Measures of tokens, and whether more or less of each is less collapse."""
 PROJECTIONS = ("query", "key", "value")
 Pairs = list[tuple[Aggregate, Row]]
 
@@ -61,7 +62,7 @@ def candidates(aggregates: Sequence[Aggregate]) -> Pairs:
 
 
 def collapse(pairs: Pairs, analyses: dict[Path, Any]) -> list[Comparison]:
-    """:data:`COLLAPSE` behind the last layer of each stack."""
+    """Each of :data:`COLLAPSE` behind the last layer of each stack."""
     found = []
     for aggregate, row in pairs:
         first = next((analyses[record.folder] for record in aggregate.records if record.folder in analyses), None)

@@ -56,7 +56,7 @@ def _panels(models: list[dict[str, Any]]) -> list[_Panel]:
     panels += [_Panel(f"Output cosine,\n{ROLES[role]}", [_cosine(model, role) for model in models]) for role in roles]
     panels += [_Panel(f"Negative mass,\n{ROLES[role]}", [_negative(model, role) for model in models]) for role in roles]
     return panels + [
-        _Panel(f"Query gradient norm,\n{ROLES[role]}", [_query(model, role) for model in models], logarithmic=True)
+        _Panel(f"Query gradient,\n{ROLES[role]}", [_query(model, role) for model in models], logarithmic=True)
         for role in roles
     ]
 

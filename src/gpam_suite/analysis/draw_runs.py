@@ -1,7 +1,7 @@
 """Figures of the trained runs of an experiment: collapse by layer (the paper's figure 4), gradients over training,
 attention weights, weight maps, lemmas; from records, histories and ``analysis/runs/`` alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from gpam_suite.analysis.store import QUANTILES, read_runs
 from gpam_suite.analysis.words import COMMAND, ROLES, TITLES
 from gpam_suite.formatting import listed
 from gpam_suite.history_rows import GRADIENT, SCALAR, of_split
-from gpam_suite.plotting import COLOURS, Plot, legend_below, logarithmic, look
+from gpam_suite.plotting import Plot, legend_below, logarithmic, look
 from gpam_suite.provenance import commands
 from gpam_suite.records import read_history
+from gpam_suite.selection import APART, SELECTED, look_of, selected
 from gpam_suite.sweep import symbol
 
-APART = len(COLOURS)  # more models than this in one panel cannot be told apart
 _SIDE_BY_SIDE = 3  # models that have panels of their own
 _MAPS = {"query": "Query", "key": "Key", "value": "Value", "query_neg": r"Negative query $W_Q^-$"}
 _DIVERGING = "PuOr_r"
@@ -41,20 +41,21 @@ def plots(results: Path, aggregate: Aggregate) -> list[Plot]:
     rows = [(row, own) for row, own in rows if own]
     found = []
     if rows:
-        found.append(_collapse(aggregate, rows[:APART]))
+        found.append(_collapse(aggregate, selected(aggregate, rows)))
     if len(rows) > APART:
         found.append(_every_model(aggregate, rows))
     if trained := _histories(aggregate, GRADIENT):
-        found += [_gradients(aggregate, trained[:_SIDE_BY_SIDE]), _gradients_by_layer(aggregate, trained[:APART])]
+        found.append(_gradients(aggregate, selected(aggregate, trained, _SIDE_BY_SIDE)))
+        found.append(_gradients_by_layer(aggregate, selected(aggregate, trained)))
     if learned := _histories(aggregate, SCALAR):
-        found.append(_scalars(aggregate, learned[:_SIDE_BY_SIDE]))
+        found.append(_scalars(aggregate, selected(aggregate, learned, _SIDE_BY_SIDE)))
     if rows:
         for role in _roles(rows[0][1]):
-            found.append(_attention(aggregate, rows[:APART], role))
-        with_lemmas = [(row, own) for row, own in rows if own[0]["lemmas"]]
-        if with_lemmas:
-            found.append(_lemmas(aggregate, with_lemmas[:APART]))
-        for row, own in rows[:_SIDE_BY_SIDE]:
+            found.append(_attention(aggregate, selected(aggregate, rows), role))
+        role = _roles(rows[0][1])[0]
+        if checked := [(row, own) for row, own in rows if any(_lemma(own, role, name) for name, _ in _LEMMAS)]:
+            found.append(_lemmas(aggregate, selected(aggregate, checked), role))
+        for row, own in selected(aggregate, rows, _SIDE_BY_SIDE):
             found += [_weight_maps(aggregate, row, one) for one in own if "maps" in one][:1]
     return found
 
@@ -65,24 +66,20 @@ def caption(
     rows: Sequence[Row],
     seeds: Sequence[int],
     *,
+    of: str = "test set",
     then: str | None = f"{COMMAND} parts=[runs]",
 ) -> str:
-    """``what`` is drawn, of which data, models and seeds, and what made it: the experiment's command and ``then``."""
+    """``what`` is drawn, ``of`` which data, models and seeds, and by what: the experiment's command and ``then``."""
     made = f"`{commands(aggregate)[0]}`"
     if then:
         made += f", then `{then} only={aggregate.experiment}`"
     models = listed(row.label for row in rows)
     if len(rows) in (APART, _SIDE_BY_SIDE) and len(rows) < len(aggregate.rows):
-        models += " (the first of the table)"
+        models += f" ({SELECTED})"
     return (
-        f"{what} Data: {aggregate.reference['dataset_label']}, test set. Models: {models}. Seeds: "
+        f"{what} Data: {aggregate.reference['dataset_label']}, {of}. Models: {models}. Seeds: "
         f"{listed(sorted(set(seeds)))}. Made by {made}."
     )
-
-
-def place_of(aggregate: Aggregate, row: Row) -> int:
-    """A model looks the same in every figure of its experiment."""
-    return next(index for index, other in enumerate(aggregate.rows) if other is row)
 
 
 def _seeds(rows: Sequence[tuple[Row, Analyses]]) -> list[int]:
@@ -93,9 +90,9 @@ def _roles(own: Analyses) -> list[str]:
     return list(dict.fromkeys(module["role"] for module in own[0]["modules"].values()))
 
 
-def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], index: int, label: str) -> None:
+def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], style: dict[str, Any], label: str) -> None:
     """Mean (line) and range (band) over seeds."""
-    values, style = np.array(seeds, dtype=float), look(index)
+    values = np.array(seeds, dtype=float)
     axes.fill_between(x, values.min(0), values.max(0), color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(x, values.mean(0), label=label, **style)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
@@ -113,7 +110,7 @@ def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
             for axes, name in zip(grid[2 * place : 2 * place + 2].flat, TITLES, strict=True):
                 for row, own in rows:
                     seeds = [one["streams"][stack][name] for one in own]
-                    band(axes, range(len(seeds[0])), seeds, place_of(aggregate, row), row.label)
+                    band(axes, range(len(seeds[0])), seeds, look_of(aggregate, row), row.label)
                 axes.set_ylabel(TITLES[name])
                 axes.set_xlabel(f"Layer of the {stack}")
         legend_below(figure)
@@ -204,7 +201,7 @@ def _gradients(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[Histo
         "each layer's projections: mean over seeds."
     )
     seeds = [seed for _, own, _ in rows for seed in own]
-    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None)
     return Plot("gradients", said, 0.9 + 1.7 * len(rows), paint)
 
 
@@ -221,7 +218,7 @@ def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], l
                     seeds = [
                         [float(np.median(list(h[f"{kind}/{path}"].values()))) for path in paths] for h in histories
                     ]
-                    band(axes, [_layer_of(path) + 1 for path in paths], seeds, place_of(aggregate, row), row.label)
+                    band(axes, [_layer_of(path) + 1 for path in paths], seeds, look_of(aggregate, row), row.label)
                 logarithmic(axes.yaxis)
                 axes.set_xlabel("Layer")
             line[0].set_ylabel(f"Gradient norm,\n{ROLES[role]}")
@@ -234,7 +231,7 @@ def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], l
         "scale); mean (line) and range (band) over seeds."
     )
     seeds = [seed for _, own, _ in rows for seed in own]
-    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None)
     return Plot("gradients-by-layer", said, 1.0 + 1.9 * len(roles), paint)
 
 
@@ -255,7 +252,7 @@ def _scalars(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History
 
     what = "What mechanisms learn beside matrices, over training: one line for each module (and head), mean over seeds."
     seeds = [seed for _, own, _ in rows for seed in own]
-    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, then=None)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None)
     return Plot("learned-scalars", said, 3.0, paint)
 
 
@@ -283,7 +280,7 @@ def _attention(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str
                 heads = np.array([[np.array(module[name]) for module in _modules(one, role)] for one in own])
                 layers = 1 + np.arange(heads.shape[1])
                 spread = np.repeat(layers[None, :, None], heads.shape[0], 0) + _aside(index, len(shown))
-                style = look(place_of(aggregate, row))
+                style = look_of(aggregate, row)
                 dots = {"marker": style["marker"], "markersize": 2.2, "markerfacecolor": "none", "markeredgewidth": 0.5}
                 axes.plot(
                     np.broadcast_to(spread, heads.shape).ravel(),
@@ -325,7 +322,7 @@ def _quantiles(axes: Axes, aggregate: Aggregate, shown: list[tuple[Row, Analyses
     low, first, middle, third, high = (QUANTILES.index(q) for q in (0.01, 0.25, 0.5, 0.75, 0.99))
     for index, (row, own) in enumerate(shown):
         values = np.mean([[module["quantiles"] for module in _modules(one, role)] for one in own], axis=0)
-        style, x = look(place_of(aggregate, row)), 1 + np.arange(len(values)) + _aside(index, len(shown))
+        style, x = look_of(aggregate, row), 1 + np.arange(len(values)) + _aside(index, len(shown))
         axes.vlines(x, values[:, low], values[:, high], color=style["color"], linewidth=1)
         axes.vlines(x, values[:, first], values[:, third], color=style["color"], linewidth=3.5)
         axes.plot(x, values[:, middle], linestyle="none", marker=style["marker"], color=style["color"], markersize=3.5)
@@ -377,10 +374,16 @@ def _weight_maps(aggregate: Aggregate, row: Row, one: dict[str, Any]) -> Plot:
 
     what = (
         f"Attention weights of {row.label} on one text: each row a token that looks (of cross attention, of the "
-        "target), each column a token looked at; violet is negative, white zero, orange positive."
+        "target), each column a token looked at; violet is negative, white zero, orange positive, and "
+        f"beyond {_FULL_COLOUR:g} either way the colour stays the same."
     )
     name = f"maps-{row.model}" + ("" if row.overrides_label == "default" else f"-{row.overrides_label}")
-    return Plot(name, caption(aggregate, what, [row], [one["seed"]]), 0.3 + 1.75 * max(1, len(chosen)), paint)
+    return Plot(
+        name,
+        caption(aggregate, what, [row], [one["seed"]], of="a sentence of our own"),
+        0.3 + 1.75 * max(1, len(chosen)),
+        paint,
+    )
 
 
 def _cells(axes: Axes, matrix: np.ndarray, shades: cm.ScalarMappable) -> None:
@@ -412,28 +415,31 @@ def _word(word: str) -> str:
 # -------------------------------------------------------------------------------------------------------------- lemmas
 
 
-def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
-    role = _roles(rows[0][1])[0]
-    panels: tuple[tuple[str, str, Callable[[Axes], None] | None], ...] = (
-        ("tightness", "Bound / residual", lambda axes: axes.set_yscale("log")),
-        ("jacobian_pos", r"Gradient norm of $P_+$ / max.", None),
-        ("jacobian_neg", r"Gradient norm of $P_-$ / max.", None),
-        ("opposition_cosine", r"Cosine of $S_-$ and $S_+$", None),
-    )
+_LEMMAS = (
+    ("tightness", "Bound / residual"),
+    ("jacobian_pos", r"Jacobian norm of $P_+$ / max."),
+    ("jacobian_neg", r"Jacobian norm of $P_-$ / max."),
+    ("opposition_cosine", r"Cosine of $S_-$ and $S_+$"),
+)
 
+
+def _lemma(own: Analyses, role: str, name: str) -> list[list[float]]:
+    """A number of every layer of a role, a list for each seed; none where some layer has no such number."""
+    paths = [path for path, module in own[0]["modules"].items() if module["role"] == role]
+    seeds = [[one["lemmas"].get(path, {}).get(name) for path in paths] for one in own]
+    return [] if any(value is None for seed in seeds for value in seed) else seeds
+
+
+def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str) -> Plot:
     def paint(figure: Figure) -> None:
         grid = figure.subplots(2, 2)
-        for axes, (name, title, prepare) in zip(grid.flat, panels, strict=True):
+        for axes, (name, title) in zip(grid.flat, _LEMMAS, strict=True):
             for row, own in rows:
-                paths = [path for path, module in own[0]["modules"].items() if module["role"] == role]
-                seeds = [[one["lemmas"].get(path, {}).get(name) for path in paths] for one in own]
-                if any(value is None for seed in seeds for value in seed):
-                    continue
-                band(axes, range(1, 1 + len(paths)), seeds, place_of(aggregate, row), row.label)
-            if prepare:
-                prepare(axes)
+                if seeds := _lemma(own, role, name):
+                    band(axes, range(1, 1 + len(seeds[0])), seeds, look_of(aggregate, row), row.label)
             axes.set_ylabel(title)
             axes.set_xlabel("Layer")
+        grid[0, 0].set_yscale("log")
         grid[1, 1].axhline(-1, color="#888888", linestyle=":", linewidth=1)
         legend_below(figure)
 

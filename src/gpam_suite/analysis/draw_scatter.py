@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib import ticker
 from matplotlib.figure import Figure
@@ -13,34 +13,34 @@ from gpam_suite.analysis.correlation import RankCorrelation, rank_correlation
 from gpam_suite.analysis.store import read_runs
 from gpam_suite.analysis.words import COMMAND, TITLES
 from gpam_suite.formatting import listed
-from gpam_suite.plotting import Plot, legend_below, look
+from gpam_suite.plotting import Plot, fences, legend_below, look
 from gpam_suite.tables import metric_title
 
 MEASURES = ("residual", "cosine")
+_GROUPS = {"softmax": "softmax and its controls", "dagpam": "daGPAM with any options", "": "all others"}  # by prefix
+_ACROSS = 3
 
 
 class Point(NamedTuple):
     """A run: its model, its score and its tokens' measures behind the last layer."""
 
-    label: str
+    model: str
     seed: int
     score: float
     collapse: dict[str, float]
 
 
-def points(results: Path, aggregate: Aggregate) -> list[Point]:
-    """Every analysed run with a score; of the last layer of the stack that self-attention has to itself: the encoder of
-    translation, else the decoder."""
-    found = []
+def points(results: Path, aggregate: Aggregate) -> dict[str, list[Point]]:
+    """Stack to every analysed run with a score and its tokens behind the stack's last layer."""
+    found: dict[str, list[Point]] = {}
     for row in aggregate.rows:
+        analyses = read_runs(results, row.finished)
         for record in row.finished:
-            analysis = read_runs(results, [record]).get(record.folder)
-            if analysis is None or record.headline is None:
-                continue
-            stack: dict[str, Any] = next(iter(analysis["streams"].values()))
-            found.append(
-                Point(row.label, record["seed"], record.headline, {name: stack[name][-1] for name in MEASURES})
-            )
+            streams = analyses[record.folder]["streams"] if record.folder in analyses else {}
+            for stack, own in streams.items():
+                last = {name: own[name][-1] for name in MEASURES}
+                if record.headline is not None and None not in last.values():
+                    found.setdefault(stack, []).append(Point(row.model, record["seed"], record.headline, last))
     return found
 
 
@@ -51,45 +51,57 @@ def correlations(found: Sequence[Point]) -> dict[str, RankCorrelation | None]:
 
 
 def plots(results: Path, aggregates: Sequence[Aggregate]) -> list[Plot]:
-    """One figure over all experiments with two analysed runs or more; none where there are none."""
-    panels = [(aggregate, own) for aggregate in aggregates if len(own := points(results, aggregate)) > 1]
+    """One figure over all experiments, a panel for each stack with two analysed runs or more; none without any."""
+    panels = [
+        (aggregate, stack, own)
+        for aggregate in aggregates
+        for stack, own in points(results, aggregate).items()
+        if len(own) > 1
+    ]
     if not panels:
         return []
-    labels = list(dict.fromkeys(point.label for _, own in panels for point in own))
+    lines = -(-len(panels) // _ACROSS)
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(len(panels), len(MEASURES), squeeze=False)
-        for line, (aggregate, own) in zip(grid, panels, strict=True):
-            found = correlations(own)
-            for axes, name in zip(line, MEASURES, strict=True):
-                for index, label in enumerate(labels):
-                    chosen = [point for point in own if point.label == label]
-                    style = look(index)
-                    axes.plot(
-                        [point.collapse[name] for point in chosen],
-                        [point.score for point in chosen],
-                        linestyle="none",
-                        marker=style["marker"],
-                        markerfacecolor="none",
-                        color=style["color"],
-                        label=label,
-                    )
-                axes.set_title(reading(found[name]), fontsize=8)
-                axes.set_xlabel(f"{TITLES[name]}, last layer", fontsize=8)
-                axes.xaxis.set_major_locator(ticker.MaxNLocator(3))
-            line[0].set_ylabel(f"{aggregate.experiment}\n{metric_title(aggregate)}", fontsize=7)
+        grid = figure.subplots(lines, _ACROSS, squeeze=False)
+        for axes, (aggregate, stack, own) in zip(grid.flat, panels, strict=False):
+            for index, (prefix, label) in enumerate(_GROUPS.items()):
+                chosen = [point for point in own if _prefix(point) == prefix]
+                axes.plot(
+                    [point.collapse["residual"] for point in chosen],
+                    [point.score for point in chosen],
+                    **{**look(index), "linestyle": "none", "markerfacecolor": "none", "label": label},
+                )
+            axes.set_ylim(*_with_margin(fences([point.score for point in own])))
+            axes.set_title(f"{aggregate.experiment}, {stack}\n{reading(correlations(own)['residual'])}", fontsize=6.5)
+            axes.set_xlabel(TITLES["residual"], fontsize=7)
+            axes.set_ylabel(metric_title(aggregate), fontsize=7)
+            axes.tick_params(labelsize=7)
+            axes.xaxis.set_major_locator(ticker.MaxNLocator(3))
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
         legend_below(figure)
 
     caption = (
-        "Does less rank collapse go with a better score? Each mark is a run: score against how different tokens "
-        "still are behind the last layer (of the encoder in translation); above each panel Spearman's rank "
-        "correlation with its 95 % interval (Bonett and Wright). Runs of one model differ in their seed alone, so "
-        "they are not independent draws of models. Data: "
-        f"{listed(aggregate.reference['dataset_label'] for aggregate, _ in panels)}, test sets. Models: "
-        f"{listed(labels)}. Seeds: {listed(sorted({point.seed for _, own in panels for point in own}))}. Made by "
+        "Does less rank collapse go with a better score? Each mark is a run: score against how different tokens still "
+        "are behind the last layer of the stack; above each panel Spearman's rank correlation with its 95 % interval "
+        "(Bonett and Wright). Runs of one model differ in their seed alone, so they are not independent draws of "
+        "models; scores far off are in the correlation, but not drawn. Data: "
+        f"{listed(aggregate.reference['dataset_label'] for aggregate, _, _ in panels)}, test sets. Models: all of the "
+        f"tables. Seeds: {listed(sorted({point.seed for _, _, own in panels for point in own}))}. Made by "
         f"`{COMMAND} parts=[runs]`."
     )
-    return [Plot("scatter", caption, 0.6 + 0.085 * len(labels) + 1.9 * len(panels), paint)]
+    return [Plot("scatter", caption, 0.6 + 1.9 * lines, paint)]
+
+
+def _prefix(point: Point) -> str:
+    return next(prefix for prefix in _GROUPS if point.model.startswith(prefix))
+
+
+def _with_margin(bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = bounds
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
 
 
 def reading(found: RankCorrelation | None) -> str:

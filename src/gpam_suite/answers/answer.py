@@ -26,14 +26,16 @@ class Finding(NamedTuple):
 
 
 def told(findings: Iterable[Finding]) -> list[str]:
-    """A line for each finding, with a link to its experiment's section, then one for what is missing."""
-    known, lacking = [], []
+    """A line for each experiment, with a link to its section, then one for what is missing."""
+    known: dict[str, list[str]] = {}
+    lacking = []
     for found in findings:
         if found.verdict == MISSING:
             lacking.append(found.experiment)
         else:
-            known.append(f"[{found.experiment}](#{found.experiment}): {found.phrase}")
-    return [*known, f"{MISSING}: {', '.join(lacking)}"] if lacking else known
+            known.setdefault(found.experiment, []).append(found.phrase)
+    lines = [f"[{name}](#{name}): {'; '.join(dict.fromkeys(phrases))}" for name, phrases in known.items()]
+    return [*lines, f"{MISSING}: {', '.join(lacking)}"] if lacking else lines
 
 
 def all_of(verdicts: Sequence[str], wanted: str = BETTER) -> str:

@@ -1,58 +1,101 @@
 """Questions 7 to 9 and 13: collapse, gradients, collapse against quality, perturbed input."""
 
+from collections.abc import Iterable, Sequence
+
 from gpam_suite import formatting
-from gpam_suite.aggregate import BASELINE
+from gpam_suite.aggregate import BASELINE, Aggregate, Row
 from gpam_suite.analysis import comparisons, draw_scatter, store
 from gpam_suite.analysis.comparisons import Comparison
 from gpam_suite.answers.answer import MISSING, UNDECIDED, Answer, Finding, all_of, at_least, told
-from gpam_suite.answers.plan import MAIN, PERTURBED
-from gpam_suite.answers.runs import FIXED, Runs, lacking, missing, turned, turned_interval, verdict_of
-from gpam_suite.perturbation.found import Found, find
+from gpam_suite.answers.plan import LAMBDAS, LENGTHS, LOOKED_AT, PERTURBED, planned_runs
+from gpam_suite.answers.runs import (
+    FIXED,
+    NONE_FINISHED,
+    Runs,
+    ended,
+    lacking,
+    lost_seeds,
+    turned_interval,
+    unless_lost,
+    verdict_of,
+)
+from gpam_suite.metrics import turned
+from gpam_suite.perturbation.found import find
 from gpam_suite.perturbation.page import TITLES
 
 _KINDS = len(TITLES)
 
 
 def apart(runs: Runs) -> list[Answer]:
-    """7 and 8: what is left of the tokens' differences behind the last layer, and the query's gradients."""
-    names = [found.experiment for found in runs.aggregates if runs.complete(found.experiment, FIXED, BASELINE)]
-    pairs = [(runs.experiment(name), runs.row(name, FIXED)) for name in names]
-    analyses = store.read_runs(runs.results, [record for found, _ in pairs for record in found.records])
-    residuals = [one for one in comparisons.collapse(pairs, analyses) if one.name == "residual"]
-    queries = [one for one in comparisons.gradients(pairs) if one.name == "query"]
-    return [_all_larger(7, residuals, "relative residual", 3), _all_larger(8, queries, "gradient norm", 4)]
-
-
-def _all_larger(number: int, found: list[Comparison], what: str, digits: int) -> Answer:
-    findings = [
-        Finding(
-            one.aggregate.experiment,
-            verdict_of(one.difference.low, one.difference.high),
-            _phrase(one, what, digits),
-        )
-        for one in found
+    """7: what is left of the tokens' differences behind the last layer; 8: the query's gradients."""
+    pairs = _pairs(runs, LOOKED_AT)
+    analyses = store.read_runs(runs.results, [record for pair in pairs for record in _seeds(*pair)])
+    looked_at = [pair for pair in pairs if all(record.folder in analyses for record in _seeds(*pair))]
+    trained = _pairs(runs, (*LOOKED_AT, *LENGTHS[1]))
+    residuals = [one for one in comparisons.collapse(looked_at, analyses) if one.name == "residual"]
+    queries = [one for one in comparisons.gradients(trained) if one.name == "query"]
+    return [
+        _all_larger(7, LOOKED_AT, looked_at, residuals, "relative residual", 3),
+        _all_larger(8, (*LOOKED_AT, *LENGTHS[1]), trained, queries, "gradient norm", 4),
     ]
-    findings += lacking(MAIN, findings)
+
+
+def _pairs(runs: Runs, names: Iterable[str]) -> comparisons.Pairs:
+    """Each complete experiment of ``names`` with its row of daGPAM."""
+    return [(runs.experiment(name), runs.row(name, FIXED)) for name in names if runs.complete(name, FIXED, BASELINE)]
+
+
+def _seeds(aggregate: Aggregate, row: Row) -> tuple:
+    return (*row.finished, *aggregate.baseline.finished)
+
+
+def _all_larger(
+    number: int, names: Sequence[str], pairs: comparisons.Pairs, compared: list[Comparison], what: str, digits: int
+) -> Answer:
+    findings = [_larger(one, what, digits) for one in compared]
+    numbers = {found.experiment for found in findings}
+    findings += [
+        Finding(found.experiment, UNDECIDED, f"{NONE_FINISHED}{lost_seeds(row, found.baseline)}")
+        for found, row in pairs
+        if found.experiment not in numbers
+    ]
+    findings += lacking(names, findings)
     return Answer(number, all_of([found.verdict for found in findings]), told(findings))
 
 
-def _phrase(one: Comparison, what: str, digits: int) -> str:
+def _larger(one: Comparison, what: str, digits: int) -> Finding:
     base, own, change = one.cells(digits)
-    return f"{f'{one.stack}, ' if one.stack else ''}{what} {own} against {base} ({change})"
+    sides = one.row, one.aggregate.baseline
+    stack = f"{one.stack}, " if one.stack else ""
+    phrase = f"{stack}{what} {own} against {base} ({change}){lost_seeds(*sides)}"
+    verdict = unless_lost(verdict_of(one.difference.low, one.difference.high), *sides)
+    return Finding(one.aggregate.experiment, verdict, phrase)
 
 
 def correlated(runs: Runs) -> list[Answer]:
-    """9: the rank correlation over runs of the relative residual behind the last layer with the score, so turned that
-    it is above zero where more residual goes with a better score."""
-    findings = []
-    for aggregate in runs.aggregates:
-        found = draw_scatter.correlations(draw_scatter.points(runs.results, aggregate))["residual"]
-        if found is not None:
-            low, high = turned_interval(aggregate, found.low, found.high)
-            rho = f"{formatting.estimate(turned(aggregate, found.rho), low, high)} over {found.count} runs"
-            findings.append(Finding(aggregate.experiment, verdict_of(low, high), rho))
-    findings += lacking(MAIN, findings)
+    """9: the rank correlation over runs of the relative residual behind the last layer of each stack with the score, so
+    turned that it is above zero where more residual goes with a better score."""
+    names = (*LOOKED_AT, *LAMBDAS)
+    findings = [found for name in names for found in _correlations(runs, name)]
+    findings += lacking(names, findings)
     return [Answer(9, all_of([found.verdict for found in findings]), told(findings))]
+
+
+def _correlations(runs: Runs, experiment: str) -> list[Finding]:
+    """A finding for each stack; none before every run of the plan is there and was looked at."""
+    aggregate = runs.experiment(experiment)
+    rows = aggregate.rows if aggregate else ()
+    finished, findings = sum(len(row.finished) for row in rows), []
+    if sum(len(ended(row)) for row in rows) < planned_runs(experiment):
+        return []
+    for stack, points in draw_scatter.points(runs.results, aggregate).items():
+        found = draw_scatter.correlations(points)["residual"]
+        if found is None or found.count < finished:
+            return []
+        low, high = turned_interval(aggregate.metric, found.low, found.high)
+        rho = formatting.estimate(turned(aggregate.metric, found.rho), low, high)
+        findings.append(Finding(experiment, verdict_of(low, high), f"{stack} {rho} over {found.count} runs"))
+    return findings
 
 
 # ------------------------------------------------------------------------------------------------------ perturbed input
@@ -60,23 +103,30 @@ def correlated(runs: Runs) -> list[Answer]:
 
 def perturbed(runs: Runs) -> list[Answer]:
     """13: a smaller relative loss than softmax's at the largest rate, in most kinds of perturbation."""
-    verdicts, findings = [], []
-    for name in PERTURBED:
-        found = find(runs.results, runs.experiment(name)) if runs.complete(name, FIXED, BASELINE) else None
-        own = _kinds(found, runs.row(name, FIXED).key) if found else {}
-        verdicts += [verdict for verdict, _ in own.values()] or [MISSING] * _KINDS
-        phrase = "; ".join(f"{TITLES[kind].lower()} {change}" for kind, (_, change) in own.items())
-        findings.append(Finding(name, UNDECIDED, f"{phrase} points") if own else missing(name))
-    return [Answer(13, at_least(verdicts, len(verdicts) // 2 + 1), told(findings))]
+    findings = [_less_hurt(runs, name) for name in PERTURBED]
+    findings = [found for kinds in findings for found in kinds]
+    verdicts = [found.verdict for found in findings]
+    verdicts += [MISSING] * (_KINDS * len(PERTURBED) - len(verdicts))
+    return [Answer(13, at_least(verdicts, len(verdicts) // 2 + 1), told([*findings, *lacking(PERTURBED, findings)]))]
 
 
-def _kinds(found: Found, key: tuple[str, str]) -> dict[str, tuple[str, str]]:
-    """Kind of perturbation to verdict and to the change of daGPAM's score less that of softmax's, in points of percent,
-    so turned that above zero is less hurt."""
-    kinds = {}
-    for (row, kind), one in found.differences.items():
-        if row == key:
-            low, high = turned_interval(found.aggregate, one.low, one.high)
-            scaled = (end and 100 * end for end in (turned(found.aggregate, one.estimate), low, high))
-            kinds[kind] = (verdict_of(low, high), formatting.estimate(*scaled, digits=1))
-    return kinds
+def _less_hurt(runs: Runs, experiment: str) -> list[Finding]:
+    """A finding for each kind of perturbation; none before all seeds of both have read perturbed input."""
+    ((aggregate, row),) = _pairs(runs, [experiment]) or [(None, None)]
+    if aggregate is None:
+        return []
+    sides = row, aggregate.baseline
+    if not all(side.finished for side in sides):
+        return [Finding(experiment, UNDECIDED, f"{NONE_FINISHED}{lost_seeds(*sides)}")] * _KINDS
+    found = find(runs.results, aggregate)
+    read = {other.key: set(own) for other, own in found.rows} if found else {}
+    if any(read.get(side.key, set()) != set(side.seeds) for side in sides):
+        return []
+    findings = []
+    for (key, kind), one in found.differences.items():
+        if key == row.key:
+            low, high = turned_interval(aggregate.metric, one.low, one.high)
+            points = (end and 100 * end for end in (turned(aggregate.metric, one.estimate), low, high))
+            phrase = f"{TITLES[kind].lower()} {formatting.estimate(*points, digits=1)} points less lost"
+            findings.append(Finding(experiment, unless_lost(verdict_of(low, high), *sides), phrase))
+    return findings

@@ -1,12 +1,14 @@
 """Questions 3 and 6: where trainable lambdas go, which fixed ones are good, and where it breaks."""
 
+from statistics import fmean
+from typing import NamedTuple
+
 from gpam_suite import formatting
-from gpam_suite.aggregate import BASELINE, Aggregate, Row
+from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.answers.answer import MISSING, NO, Answer, Finding, all_of, any_of, told
 from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN
-from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared, missing, turned
-from gpam_suite.records import Record
-from gpam_suite.statistics import summarise
+from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared, diverged, ended, lost_seeds, missing
+from gpam_suite.metrics import turned
 
 _NAMES = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
 _BEHIND = 0.1  # of softmax's mean score
@@ -16,43 +18,57 @@ _GOOD, _NOTHING = "good", "nothing"
 def trainable(runs: Runs) -> list[Answer]:
     """3: better than fixed ones everywhere, and moved the same way in every seed."""
     findings = [compared(runs, name, TRAINABLE, FIXED) for name in MAIN]
-    moves = {found.experiment: _moves(runs.row(found.experiment, TRAINABLE)) for found in findings}
-    directions = {_signs(ends) for own in moves.values() for ends in own}
+    known = [found for found in findings if found.verdict != MISSING]
+    moves = {found.experiment: _moves(runs.row(found.experiment, TRAINABLE)) for found in known}
+    directions = {tuple(move.up for move in seed) for seeds in moves.values() for seed in seeds}
     answer = NO if len(directions) > 1 else all_of([found.verdict for found in findings])
-    said = [
-        found if found.verdict == MISSING else found._replace(phrase=_phrase(runs, found, moves[found.experiment]))
-        for found in findings
+    said = {found.experiment: _phrase(runs, found, moves[found.experiment]) for found in known}
+    findings = [found._replace(phrase=said.get(found.experiment, found.phrase)) for found in findings]
+    return [Answer(3, answer, told(findings))]
+
+
+class _Move(NamedTuple):
+    """Where a lambda of one seed started, and where it ended in each module."""
+
+    name: str
+    start: float
+    ends: list[float]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.ends)
+
+    @property
+    def up(self) -> bool:
+        return self.mean > self.start
+
+
+def _moves(row: Row) -> list[list[_Move]]:
+    """For each finished seed, each lambda's move."""
+    return [
+        [
+            _Move(name, record["options"][name], [end for key, end in learned.items() if key.startswith(f"{name}/")])
+            for name in _NAMES
+        ]
+        for record in row.finished
+        if (learned := record.data.get("learned_scalars"))
     ]
-    return [Answer(3, answer, told(said))]
 
 
-Ends = dict[str, tuple[float, float]]
-
-
-def _moves(row: Row | None) -> list[Ends]:
-    """For each seed, the start and the mean over modules after training of each lambda."""
-    return [_start_and_end(record) for record in (row.finished if row else ()) if record.data.get("learned_scalars")]
-
-
-def _start_and_end(record: Record) -> Ends:
-    learned = record["learned_scalars"]
-    ends = {name: [value for key, value in learned.items() if key.startswith(f"{name}/")] for name in _NAMES}
-    return {name: (record["options"][name], summarise(own).mean) for name, own in ends.items() if own}
-
-
-def _signs(ends: Ends) -> tuple[bool, ...]:
-    return tuple(end > start for start, end in ends.values())
-
-
-def _phrase(runs: Runs, against_fixed: Finding, moves: list[Ends]) -> str:
+def _phrase(runs: Runs, against_fixed: Finding, moves: list[list[_Move]]) -> str:
     against_softmax = compared(runs, against_fixed.experiment, TRAINABLE)
-    parts = [f"trainable less fixed {against_fixed.phrase}"]
-    if against_softmax.verdict != MISSING:
-        parts.append(f"less softmax {against_softmax.phrase}")
-    for name in moves[0] if moves else ():
-        start, ends = moves[0][name][0], sorted(own[name][1] for own in moves)
-        parts.append(f"{_NAMES[name]} from {start:g} to {formatting.number(ends[0])} … {formatting.number(ends[-1])}")
+    parts = [f"trainable less fixed {against_fixed.phrase}", f"less softmax {against_softmax.phrase}"]
+    for seeds in zip(*moves, strict=True):
+        means, ends = [seed.mean for seed in seeds], [end for seed in seeds for end in seed.ends]
+        parts.append(
+            f"{_NAMES[seeds[0].name]} from {seeds[0].start:g} to {_span(means)} (mean over modules; single modules "
+            f"{_span(ends)})"
+        )
     return "; ".join(parts)
+
+
+def _span(values: list[float]) -> str:
+    return f"{formatting.number(min(values))} … {formatting.number(max(values))}"
 
 
 # ---------------------------------------------------------------------------------------------------------------- grid
@@ -67,30 +83,39 @@ def grid(runs: Runs) -> list[Answer]:
 
 def _region(runs: Runs, experiment: str) -> Finding:
     aggregate = runs.experiment(experiment)
-    points = [row for row in aggregate.rows if row.model == FIXED] if aggregate else []
-    if len(points) < GRID_POINTS or not runs.complete(experiment, BASELINE):
+    points = [row for row in aggregate.rows if row.model == FIXED and ended(row)] if aggregate else []
+    if len(points) < GRID_POINTS or not runs.complete(experiment):
         return missing(experiment)
-    own = [turned(aggregate, value) for value in aggregate.baseline.values(aggregate.metric).values()]
-    limit = 2 * max(own) - min(own) if own else -float("inf")
+    own = [turned(aggregate.metric, value) for value in aggregate.baseline.values(aggregate.metric).values()]
+    limit = float("inf") if diverged(aggregate.baseline) else 2 * max(own) - min(own)
     lost = [row for row in points if not row.finished]
     good = [row for row in points if row.finished and _turned(aggregate, row) > limit]
     behind = [row for row in points if row.finished and _behind(aggregate, row) > _BEHIND]
     phrase = (
-        f"of {formatting.plural(len(points), 'point')}, one seed each, {len(good)} better than softmax's best seed by "
-        f"more than its seeds' range{_listed(good)}, {len(behind)} more than {100 * _BEHIND:.0f} % behind"
-        f"{_listed(behind)}, {len(lost)} diverged or failed{_listed(lost)}"
+        f"of {formatting.plural(len(points), 'point')} (lambda+, lambda-), one seed each, {len(good)} better than "
+        f"softmax's best seed by more than its seeds' range{_listed(good)}, {len(behind)} more than "
+        f"{100 * _BEHIND:.0f} % behind{_listed(behind)}, {len(lost)} diverged{_listed(lost)}"
+        f"{_without_lambdas(aggregate, points)}{lost_seeds(aggregate.baseline)}"
     )
     return Finding(experiment, _GOOD if _neighbours(points, good) else _NOTHING, phrase)
 
 
+def _without_lambdas(aggregate: Aggregate, points: list[Row]) -> str:
+    """How far the point that is softmax by its formula lies from softmax: what chance alone does."""
+    found = next((aggregate.difference(row) for row in points if _point(row) == (0, 0)), None)
+    if found is None:
+        return ""
+    return f"; (0, 0), which is softmax by its formula, lies {formatting.signed(found.estimate)} from softmax's mean"
+
+
 def _turned(aggregate: Aggregate, row: Row) -> float:
-    return turned(aggregate, row.summary(aggregate.metric).mean)
+    return turned(aggregate.metric, row.summary(aggregate.metric).mean)
 
 
 def _behind(aggregate: Aggregate, row: Row) -> float:
     """How far the row is behind softmax's mean, as a share of it."""
     mean = aggregate.baseline.summary(aggregate.metric).mean
-    return 0.0 if mean is None else (turned(aggregate, mean) - _turned(aggregate, row)) / abs(mean)
+    return 0.0 if mean is None else (turned(aggregate.metric, mean) - _turned(aggregate, row)) / abs(mean)
 
 
 def _point(row: Row) -> tuple[float, float]:

@@ -8,8 +8,10 @@ from gpam_suite.aggregate import BASELINE, Aggregate
 from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
 from gpam_suite.answers.plan import PLANNED, questions
-from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared
+from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared, half_width
+from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
+from gpam_suite.metrics import QUANTITY
 
 _ANSWERS = (
     scores.better,
@@ -46,18 +48,19 @@ def answered(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
         "The questions of `docs/experiment-plan.md`, answered from its runs alone and by its rules. Yes means that the "
         "condition beside it is met; no means that it is not, which is not to say that there is no effect: the "
         "intervals (95 %, over three seeds) show what could not be seen. Open means that the runs so far do not decide "
-        f"({still} of {len(found)}). Differences are daGPAM less softmax unless they name others. How the rules were "
-        "read is said [below](#what-did-not-go-to-plan).\n",
+        f"({still} of {len(found)}). Differences are daGPAM less softmax unless they name others; in 9 and 13 their "
+        "signs are turned so that above zero is what the question asks for. How the rules were read is said "
+        "[below](#what-did-not-go-to-plan).\n",
         markdown(["", "Question", "Answer", "Yes, if", "Evidence"], table),
     ]
 
 
 def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
-    """What was found, and at what scale: the planned experiments, then those from before the plan."""
+    """What was found, how finely, and at what scale: the planned experiments, then the others."""
     runs = Runs(results, aggregates)
     complete = [found.experiment for found in aggregates if runs.complete(found.experiment, FIXED, BASELINE)]
     planned = [name for name in complete if name in PLANNED]
-    before = [name for name in complete if name not in PLANNED]
+    others = [name for name in complete if name not in PLANNED]
     sentences = []
     if planned:
         trained = [name for name in planned if runs.complete(name, TRAINABLE)]
@@ -66,15 +69,37 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
             "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be "
             f"{_counted(runs, planned, FIXED, ' planned')}{also}**, at {_scale(runs, planned)}."
         )
-    if before:
-        sentences.append(f"Before the plan: {_counted(runs, before, FIXED)} ({', '.join(before)}).")
+        sentences += _resolution(runs, planned)
+    if others:
+        sentences.append(f"Not in the plan: {_counted(runs, others, FIXED)}.")
     return " ".join(sentences) or "No experiment has three seeds of softmax and of daGPAM yet."
 
 
 def _counted(runs: Runs, names: Sequence[str], model: str, kind: str = "") -> str:
     verdicts = [compared(runs, name, model).verdict for name in names]
-    better, worse = verdicts.count(BETTER), verdicts.count(WORSE)
-    return f"better than softmax in {better} of {len(names)}{kind} experiments and worse in {worse}"
+    better, worse = (
+        [name for name, own in zip(names, verdicts, strict=True) if own == verdict] for verdict in (BETTER, WORSE)
+    )
+    return (
+        f"better than softmax in {len(better)} of {len(names)}{kind} experiments{_named(better)} and worse in "
+        f"{len(worse)}{_named(worse)}"
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _resolution(runs: Runs, names: Sequence[str]) -> list[str]:
+    """How far the intervals reach, since what is smaller could not be seen."""
+    widths: dict[str, list[float]] = {}
+    for name in names:
+        if (half := half_width(runs, name)) is not None:
+            widths.setdefault(QUANTITY[runs.experiment(name).metric], []).append(half)
+    spans = [f"{_span([number(half) for half in sorted(found)])} {what}" for what, found in widths.items()]
+    if not spans:
+        return []
+    return [f"Their 95 % intervals reach {formatting.listed(spans)} to either side: less could not be seen."]
 
 
 def _scale(runs: Runs, names: Sequence[str]) -> str:
@@ -84,7 +109,7 @@ def _scale(runs: Runs, names: Sequence[str]) -> str:
     if not sizes:
         return "sizes unknown, as every run was lost"
     return (
-        f"{_span([formatting.number(size, 1) for size in sizes])} million parameters and "
+        f"{_span([number(size, 1) for size in sizes])} million parameters and "
         f"{_span([formatting.count(update) for update in updates])} updates, three seeds a side: far below the paper's "
         "scale"
     )

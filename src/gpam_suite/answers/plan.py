@@ -18,8 +18,13 @@ LAMBDAS = ("nmt_laptop_lambda", "lm_laptop_lambda")
 PERTURBED = ("nmt_multi30k_de_en", *LANGUAGE_MODELS)
 PLANNED = (*MAIN, *OTHER_DATA, *(name for pair in LENGTHS for name in pair), *LAMBDAS)
 """Every experiment of the plan but those that choose its recipes."""
+LOOKED_AT = (*MAIN, *OTHER_DATA, *LENGTHS[0])
+"""Those whose trained models are looked into; recall has no text to look at."""
 GRID_POINTS = 24
 """Of lambda+ and lambda- in each of :data:`LAMBDAS`."""
+SETTINGS = 6
+"""Of learning rate and dropout in each grid that chooses a recipe."""
+_SEEDS = 3
 
 
 class Question(NamedTuple):
@@ -39,5 +44,21 @@ def questions() -> dict[int, Question]:
 
 @cache
 def models(name: str) -> tuple[str, ...]:
-    """The plan's ``controls``, ``alternatives`` or ``ablations``: one seed of each in all of :data:`MAIN`."""
+    """The plan's ``main`` models, three seeds of each, or its ``controls``, ``alternatives`` or ``ablations``, one seed
+    of each; all in every experiment of :data:`MAIN`."""
     return tuple(OmegaConf.load(CONFIGS / "evidence.yaml")[name].split(","))
+
+
+def main_models(experiment: str) -> tuple[str, ...]:
+    """The models of which the plan wants three seeds in this experiment."""
+    if experiment in LAMBDAS:
+        return models("main")[:1]
+    return models("main") if experiment in MAIN else models("main")[:2] if experiment in PLANNED else ()
+
+
+def planned_runs(experiment: str) -> int:
+    """How many runs the plan has of this experiment."""
+    runs = _SEEDS * len(main_models(experiment))
+    if experiment in LAMBDAS:
+        return runs + GRID_POINTS
+    return runs + sum(len(models(kind)) for kind in ("controls", "alternatives", "ablations") if experiment in MAIN)

@@ -10,7 +10,8 @@ from gpam_suite import formatting
 from gpam_suite.aggregate import Row
 from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Answer, Finding, all_of, any_of, told
 from gpam_suite.answers.plan import MAIN, models
-from gpam_suite.answers.runs import FIXED, Runs, missing, turned
+from gpam_suite.answers.runs import FIXED, Runs, ended, missing
+from gpam_suite.metrics import turned
 
 _INSIDE = "inside"
 _AS_GOOD, _LESS = "as good", "less"
@@ -45,7 +46,10 @@ def _places(runs: Runs, experiment: str, names: Sequence[str]) -> dict[str, str]
     if not runs.complete(experiment, FIXED):
         return dict.fromkeys(names, MISSING)
     low, high = _range(runs, experiment)
-    return {name: MISSING if row is None else _place(runs, experiment, row, low, high) for name, row in rows.items()}
+    return {
+        name: _place(runs, experiment, row, low, high) if row is not None and ended(row) else MISSING
+        for name, row in rows.items()
+    }
 
 
 def _place(runs: Runs, experiment: str, row: Row, low: float, high: float) -> str:
@@ -53,14 +57,14 @@ def _place(runs: Runs, experiment: str, row: Row, low: float, high: float) -> st
     score = row.summary(aggregate.metric).mean
     if score is None:
         return WORSE
-    value = turned(aggregate, score)
+    value = turned(aggregate.metric, score)
     return BETTER if value > high else WORSE if value < low else _INSIDE
 
 
 def _range(runs: Runs, experiment: str) -> tuple[float, float]:
     """Worst and best of daGPAM's seeds, turned; whatever is better than nothing where all of them are lost."""
     aggregate = runs.experiment(experiment)
-    own = [turned(aggregate, value) for value in runs.row(experiment, FIXED).values(aggregate.metric).values()]
+    own = [turned(aggregate.metric, value) for value in runs.row(experiment, FIXED).values(aggregate.metric).values()]
     return (min(own), max(own)) if own else (-float("inf"), -float("inf"))
 
 
@@ -73,7 +77,8 @@ def _finding(
     aggregate, low_high = runs.experiment(experiment), _range(runs, experiment)
     passed = [runs.row(experiment, name) for name, place in known.items() if place in wanted]
     listed = "; ".join(f"{row.label} {formatting.number(row.summary(aggregate.metric).mean)}" for row in passed)
-    seeds = " to ".join(formatting.number(abs(value)) for value in low_high)
+    worst, best = (formatting.number(abs(value)) for value in low_high)
+    seeds = f"{worst} (worst) to {best}" if runs.row(experiment, FIXED).finished else "all diverged"
     word = " or ".join(wanted)
     phrase = f"{word}: {len(passed)} of {len(known)}{f' ({listed})' if listed else ''}, daGPAM's seeds {seeds}"
     return Finding(experiment, UNDECIDED, phrase)

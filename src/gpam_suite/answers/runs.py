@@ -7,9 +7,10 @@ from pathlib import Path
 from gpam_suite import formatting
 from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, Aggregate, Row
 from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Finding
-from gpam_suite.reading import QUANTITY
+from gpam_suite.answers.plan import main_models
+from gpam_suite.metrics import QUANTITY, turned
+from gpam_suite.records import Record
 from gpam_suite.statistics import CONFIDENCE, ENOUGH_SEEDS, Difference, difference
-from gpam_suite.tables import LOWER_IS_BETTER
 
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 
@@ -31,9 +32,19 @@ class Runs:
         return next((row for row in rows if (row.model, row.overrides_label) == (model, DEFAULT_OPTIONS)), None)
 
     def complete(self, experiment: str, *models: str) -> bool:
-        """Whether enough seeds of each model were run; lost ones count, as they will not come back."""
-        rows = [self.row(experiment, model) for model in models]
-        return all(row is not None and len(row.records) >= ENOUGH_SEEDS for row in rows)
+        """Whether enough seeds of each model were run, and of those that Holm's method sets beside them."""
+        wanted = {*main_models(experiment), *models}
+        rows = [self.row(experiment, model) for model in wanted]
+        return all(row is not None and len(ended(row)) >= ENOUGH_SEEDS for row in rows)
+
+
+def ended(row: Row) -> list[Record]:
+    """The seeds that finished or diverged. One that failed (killed, out of memory) is still to be run."""
+    return [record for record in row.records if record["status"] != "failed"]
+
+
+def diverged(row: Row) -> int:
+    return len(ended(row)) - len(row.finished)
 
 
 def missing(experiment: str) -> Finding:
@@ -46,16 +57,11 @@ def lacking(names: Sequence[str], findings: Sequence[Finding]) -> list[Finding]:
     return [missing(name) for name in names if name not in known]
 
 
-def turned(aggregate: Aggregate, value: float) -> float:
-    """``value``, in the headline metric or correlated with it, so that more is better."""
-    return -value if aggregate.metric in LOWER_IS_BETTER else value
-
-
-def turned_interval(aggregate: Aggregate, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+def turned_interval(metric: str, low: float | None, high: float | None) -> tuple[float | None, float | None]:
     """An interval whose values are :func:`turned`, the lower bound first; None twice where there is none."""
     if low is None or high is None:
         return None, None
-    low, high = sorted((turned(aggregate, low), turned(aggregate, high)))
+    low, high = sorted((turned(metric, low), turned(metric, high)))
     return low, high
 
 
@@ -66,6 +72,24 @@ def verdict_of(low: float | None, high: float | None) -> str:
     return BETTER if low > 0 else WORSE if high < 0 else UNDECIDED
 
 
+def unless_lost(verdict: str, own: Row, base: Row) -> str:
+    """``verdict`` on ``own`` against ``base``; undecided where the side that it favours lost a seed."""
+    favoured = base if verdict == WORSE else own
+    return UNDECIDED if diverged(favoured) else verdict
+
+
+NONE_FINISHED = "no seed finished on one side"
+
+
+def lost_seeds(*rows: Row) -> str:
+    """``, softmax: 1 of 3 seeds diverged`` for each of the rows that lost some."""
+    return "".join(
+        f", {row.label}: {diverged(row)} of {formatting.plural(len(ended(row)), 'seed')} diverged"
+        for row in rows
+        if diverged(row)
+    )
+
+
 def _difference(runs: Runs, experiment: str, model: str, base: str) -> Difference | None:
     metric = runs.experiment(experiment).metric
     own, other = (runs.row(experiment, name).values(metric) for name in (model, base))
@@ -73,30 +97,31 @@ def _difference(runs: Runs, experiment: str, model: str, base: str) -> Differenc
 
 
 def gain(runs: Runs, experiment: str) -> float | None:
-    """daGPAM less softmax in the headline metric, turned; None until both have their seeds, or where all are lost."""
-    if not runs.complete(experiment, FIXED, BASELINE):
-        return None
+    """daGPAM less softmax in the headline metric, turned; None where all seeds of one are lost.
+
+    The experiment must be complete.
+    """
     found = _difference(runs, experiment, FIXED, BASELINE)
-    return None if found is None else turned(runs.experiment(experiment), found.estimate)
+    return None if found is None else turned(runs.experiment(experiment).metric, found.estimate)
+
+
+def half_width(runs: Runs, experiment: str) -> float | None:
+    """Of the interval of daGPAM less softmax over seeds; None without one."""
+    found = _difference(runs, experiment, FIXED, BASELINE)
+    return None if found is None or found.low is None else (found.high - found.low) / 2
 
 
 def compared(runs: Runs, experiment: str, model: str = FIXED, base: str = BASELINE) -> Finding:
-    """``model`` against ``base`` over seeds, by Holm's method where the table holds several comparisons to softmax.
-
-    A model that lost a seed (it failed or diverged) is not better, whatever the others say.
-    """
+    """``model`` against ``base`` over seeds, by Holm's method where the table holds several comparisons to softmax."""
     if not runs.complete(experiment, model, base):
         return missing(experiment)
-    aggregate, row = runs.experiment(experiment), runs.row(experiment, model)
-    found = _difference(runs, experiment, model, base)
-    lost = f", {formatting.plural(len(row.lost), 'seed')} of {len(row.records)} lost" if row.lost else ""
+    aggregate, own, other = runs.experiment(experiment), runs.row(experiment, model), runs.row(experiment, base)
+    found, lost = _difference(runs, experiment, model, base), lost_seeds(own, other)
     if found is None:
-        return Finding(experiment, UNDECIDED, f"no seed finished on one side{lost}")
+        return Finding(experiment, UNDECIDED, f"{NONE_FINISHED}{lost}")
     phrase = f"{formatting.estimate(found.estimate, found.low, found.high)} {QUANTITY[aggregate.metric]}{lost}"
-    if found.holds_zero is not False:
-        return Finding(experiment, UNDECIDED, phrase)
-    corrected = aggregate.corrected(aggregate.difference).get(row.key) if base == BASELINE else None
-    if corrected is not None and corrected >= 1 - CONFIDENCE:
+    verdict = unless_lost(verdict_of(*turned_interval(aggregate.metric, found.low, found.high)), own, other)
+    corrected = aggregate.corrected(aggregate.difference).get(own.key) if base == BASELINE else None
+    if verdict != UNDECIDED and corrected is not None and corrected >= 1 - CONFIDENCE:
         return Finding(experiment, UNDECIDED, f"{phrase}, by Holm's method {formatting.p_value(corrected)}")
-    better = turned(aggregate, found.estimate) > 0
-    return Finding(experiment, (UNDECIDED if lost else BETTER) if better else WORSE, phrase)
+    return Finding(experiment, verdict, phrase)

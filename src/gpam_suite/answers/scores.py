@@ -18,8 +18,9 @@ def elsewhere(runs: Runs) -> list[Answer]:
     """11: other data, and post-LN: one sign everywhere, and clear in two."""
     findings = [compared(runs, name) for name in OTHER_DATA]
     verdicts = [found.verdict for found in findings]
-    signs = {found > 0 for name in OTHER_DATA if (found := gain(runs, name)) is not None}
-    answer = NO if len(signs) > 1 else at_least(verdicts, 2)
+    gains = [gain(runs, found.experiment) for found in findings if found.verdict != MISSING]
+    one_sign = None not in gains and len({found > 0 for found in gains}) < 2
+    answer = at_least(verdicts, 2) if one_sign else NO
     if answer != NO and MISSING in verdicts:
         answer = OPEN
     return [Answer(11, answer, told(findings))]

@@ -9,12 +9,13 @@ from matplotlib.figure import Figure
 
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate
-from gpam_suite.analysis.draw_runs import APART, band, caption, place_of
+from gpam_suite.analysis.draw_runs import band, caption
 from gpam_suite.formatting import MISSING
 from gpam_suite.markup import markdown
 from gpam_suite.perturbation.found import METRICS, Found, find
 from gpam_suite.plotting import Plot, legend_below, render
 from gpam_suite.records import safe_name
+from gpam_suite.selection import APART, look_of, selected
 from gpam_suite.statistics import CONFIDENCE, summarise
 
 COMMAND = "python scripts/perturb.py"
@@ -64,7 +65,7 @@ def _table_path(found: Found) -> str:
 
 
 def _plot(found: Found) -> Plot:
-    kinds, shown = found.settings["kinds"], found.rows[:APART]
+    kinds, shown = found.settings["kinds"], selected(found.aggregate, found.rows)
     percent = [100 * rate for rate in (0, *found.rates)]
 
     def paint(figure: Figure) -> None:
@@ -73,7 +74,7 @@ def _plot(found: Found) -> Plot:
             for row, own in shown:
                 seeds = [[1.0, *values] for values in found.relative(own, kind).values()]
                 if seeds:
-                    band(axes, percent, seeds, place_of(found.aggregate, row), row.label)
+                    band(axes, percent, seeds, look_of(found.aggregate, row), row.label)
             axes.axhline(1, color="#888888", linewidth=0.6)
             axes.set_title(TITLES[kind])
             axes.set_xticks(percent)
@@ -98,14 +99,14 @@ def _texts(found: Found) -> str:
 
 
 def _table(found: Found, most: int | None = None) -> str:
-    """Models by kinds, of the first ``most`` models."""
+    """Models by kinds, of ``most`` models."""
     baseline, rate = found.aggregate.baseline, formatting.number(100 * found.rates[-1], 0)
     label, others = LABELS[found.metric], METRICS[found.aggregate.task][1:]
     head = ["Model", "Perturbation", "Seeds", f"{label}, clean", f"{label} at {rate} %", "Change"]
     head += [f"Change of {LABELS[other]}" for other in others]
     head += [f"Change less that of {baseline.label if baseline else 'softmax'}, points [95 %]", "Holm"]
     table = []
-    for row, own in found.rows[:most]:
+    for row, own in selected(found.aggregate, found.rows, most or len(found.rows)):
         for kind in found.settings["kinds"]:
             clean = summarise(_known(one["clean"][found.metric] for one in own.values()))
             last = summarise(_known(one["kinds"][kind][-1][found.metric] for one in own.values()))

@@ -1,0 +1,21 @@
+"""The metrics of the test set by their names in records: how they are called, counted, and which way is better."""
+
+METRIC_LABEL = {
+    "test_perplexity": "Test perplexity",
+    "test_bits_per_character": "Test bits per character",
+    "test_bleu": "Test BLEU",
+    "test_sentence_bleu": "Test BLEU per sentence",
+    "test_chrf": "Test chrF",
+    "test_ter": "Test TER",
+    "test_misaligned_pieces": "Pieces with a wrong number of sentences",
+    "test_accuracy": "Test accuracy in percent",
+    "test_exact_match": "Test sequences all right in percent",
+}
+QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accuracy": "points of accuracy"}
+"""What a difference in a headline metric is counted in."""
+LOWER_IS_BETTER = {"test_perplexity", "test_bits_per_character", "test_ter", "test_misaligned_pieces"}
+
+
+def turned(metric: str, value: float) -> float:
+    """``value``, of the metric or of what is correlated with it, so that more is better."""
+    return -value if metric in LOWER_IS_BETTER else value

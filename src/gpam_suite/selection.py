@@ -1,0 +1,46 @@
+"""Which models a figure shows where it cannot show all of them, and how each looks."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.metrics import turned
+from gpam_suite.plotting import COLOURS, look
+
+APART = len(COLOURS)
+"""More models than this in one panel cannot be told apart."""
+SELECTED = "selected: softmax and daGPAM, then the best and the worst of the others by their score"
+_FIRST = (BASELINE, "dagpam", "dagpam_trainable")
+Item = TypeVar("Item", bound=tuple[Any, ...])
+
+
+def selected(aggregate: Aggregate, items: Sequence[Item], most: int = APART) -> list[Item]:
+    """At most ``most`` of the items, which start with a row, in their order: softmax and daGPAM with default options,
+    then of the others the best and the worst by the headline metric."""
+    if len(items) <= most:
+        return list(items)
+    places = range(len(items))
+    first = [place for place in places if _is_first(items[place][0])][:most]
+    others = sorted(
+        (place for place in places if place not in first), key=lambda place: _score(aggregate, items[place][0])
+    )
+    left = most - len(first)
+    worst, best = others[: left // 2], others[len(others) - (left - left // 2) :]
+    return [items[place] for place in sorted([*first, *worst, *best])]
+
+
+def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
+    """Colour, line and marker of a row: the same in every figure of its experiment."""
+    finished = [(other,) for other in aggregate.rows if other.finished]
+    drawn = [other for (other,) in selected(aggregate, finished)]
+    rest = [other for other in aggregate.rows if all(other is not one for one in drawn)]
+    return look(next(place for place, other in enumerate([*drawn, *rest]) if other is row))
+
+
+def _is_first(row: Row) -> bool:
+    return row.model in _FIRST and row.overrides_label == DEFAULT_OPTIONS
+
+
+def _score(aggregate: Aggregate, row: Row) -> float:
+    mean = row.summary(aggregate.metric).mean
+    return -float("inf") if mean is None else turned(aggregate.metric, mean)
