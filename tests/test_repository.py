@@ -69,6 +69,11 @@ def test_published_pages_are_what_the_records_give(tmp_path):
     for path in made:
         published = ROOT / "results" / path.relative_to(results)
         assert published.read_bytes() == path.read_bytes(), f"{published} is stale: make tables RESULTS=results"
+    names = {path.relative_to(results).as_posix() for path in made}
+    for folder in ("figures", "tables"):
+        for path in (ROOT / "results" / folder).iterdir():
+            name = path.relative_to(ROOT / "results").with_suffix(".svg" if path.suffix == ".png" else path.suffix)
+            assert name.as_posix() in names, f"{path} is made of no record any more: delete it"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert filled(readme, results) == readme, "README.md is stale: make tables RESULTS=results"
     said = FINDINGS.read_text(encoding="utf-8")
