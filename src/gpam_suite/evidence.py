@@ -5,6 +5,8 @@ analyses follow a part at once, since they need checkpoints and those are not ke
 """
 
 import logging
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.command_line import USAGE_ERROR, RunFailed
 from gpam_suite.environment import ROOT
 from gpam_suite.formatting import duration
+from gpam_suite.stopping import die_with
 
 log = logging.getLogger(__name__)
 
@@ -72,4 +75,6 @@ def _part(part: dict, results: Path, jobs: int, paths: dict) -> int:
 
 
 def _call(script: str, *words: str) -> int:
-    return subprocess.run([sys.executable, str(ROOT / "scripts" / script), *words], cwd=ROOT, check=False).returncode
+    command = [sys.executable, str(ROOT / "scripts" / script), *words]
+    asked = die_with(os.getpid(), signal.SIGTERM)  # what was trained is saved then
+    return subprocess.run(command, cwd=ROOT, check=False, preexec_fn=asked).returncode

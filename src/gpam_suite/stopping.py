@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -22,8 +23,8 @@ class Preempted(BaseException):
     """
 
 
-def die_with(parent: int) -> Callable[[], None]:
-    """For ``Popen(preexec_fn=die_with(os.getpid()))``: the system ends the child when ``parent`` has ended, however.
+def die_with(parent: int, how: int = signal.SIGKILL) -> Callable[[], None]:
+    """For ``Popen(preexec_fn=die_with(os.getpid()))``: the system signals the child when ``parent`` has ended, however.
 
     A run's worker would otherwise train on, and write into a folder that another process has taken up. On Linux only;
     elsewhere the worker of a killed run has to be ended by hand.
@@ -31,11 +32,18 @@ def die_with(parent: int) -> Callable[[], None]:
 
     def in_the_child() -> None:
         if _C is not None:
-            _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _C.prctl(_PR_SET_PDEATHSIG, how)
             if os.getppid() != parent:  # it was gone already
                 os._exit(1)
 
     return in_the_child
+
+
+def stop_with_parent() -> None:
+    """In a process that multiprocessing started, such as a member of a multirun on this machine's cores: SIGTERM comes
+    when its parent has ended, however. On Linux only; elsewhere members go on to their ends."""
+    if _C is not None and multiprocessing.current_process().name != "MainProcess":
+        _C.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def test_every_run_of_the_plan_composes(part):
 def called(monkeypatch, codes):
     calls = []
 
-    def run(command, **_):
+    def run(command, *, preexec_fn, **_):  # members are told when the plan is stopped
         calls.append(command[1:])
         return subprocess.CompletedProcess(command, codes.get(command[1].rpartition("/")[2], 0))
 

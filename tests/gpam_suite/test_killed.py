@@ -3,15 +3,20 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from runs import TINY_LM, places, write_text
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
+from gpam_suite.environment import ROOT
 from gpam_suite.training import run
+from gpam_suite.training.place import WORKER_LOG
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +64,32 @@ def test_the_worker_of_a_killed_process_ends_too(runs):
         while any(_alive(child) for child in children) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not any(_alive(child) for child in children)
+
+
+def test_members_side_by_side_save_when_the_sweep_is_killed(tmp_path):
+    """SIGKILL to the process that started them, so that nothing but the system can tell them."""
+    write_text(tmp_path / "text")
+    words = [*TINY_LM, *places(tmp_path), f"dataset.folder={tmp_path}/text", "++fairseq.optimization.max_update=100000"]
+    words += ["++fairseq.checkpoint.save_interval_updates=100000", "++fairseq.dataset.validate_interval_updates=100000"]
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), "-m", *words, "seed=1,2"]
+    command += ["launcher=joblib", "hydra.launcher.n_jobs=2"]
+
+    def logs() -> list[str]:
+        return [path.read_text(encoding="utf-8") for path in tmp_path.glob(f"results/runs/*/*/*/{WORKER_LOG}")]
+
+    def wait_for(words: str) -> None:
+        deadline = time.monotonic() + LIMIT
+        while sum(words in log for log in logs()) < 2:
+            assert time.monotonic() < deadline, logs()
+            time.sleep(0.1)
+
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as sweep:
+        try:
+            wait_for("update 1/100000")
+        finally:
+            sweep.kill()
+    wait_for("saved at update")
+    assert len(list(tmp_path.glob("results/runs/*/*/*/checkpoints/checkpoint_last.pt"))) == 2
 
 
 def _alive(process: str) -> bool:

@@ -33,7 +33,8 @@ EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml
 # The machine of the published runs (AMD EPYC, one thread, its other hyperthread busy as it was then), as measured_cpu
 # found it in November 2026: 85 to 90 GFLOP/s in products of the runs' shapes, 27 GB/s.
 PUBLISHED_CPU = cpu(products=86e9, bandwidth=27e9, memory=8e9, label="AMD EPYC, one thread")
-SAME_MACHINE = {"lm_laptop", "lm_wikitext2_short", "nmt_laptop"}
+MEASURED = {"lm_laptop", "lm_wikitext2_short", "nmt_laptop"}
+"""The experiments that ran on it, with little beside them; of the others no speed is evidence."""
 WORK = Workload(
     parameters={"total": 1_000_000},
     tensors=10,
@@ -76,33 +77,27 @@ def read_workload(experiment, model) -> tuple[list, Workload]:
     return records, workload(OmegaConf.load(records[0].folder / "config.yaml"))
 
 
-def pace(experiment) -> float:
-    """How much faster the experiment's machine was than the one of :data:`PUBLISHED_CPU`, by softmax: machines of one
-    processor's name differ by up to a half."""
-    if experiment in SAME_MACHINE:
-        return 1.0
-    records, work = read_workload(experiment, "softmax")
-    return measured(records, work)[0] / price(work, PUBLISHED_CPU, 1).tokens_per_second
-
-
 @pytest.mark.parametrize(("experiment", "model"), list(published()))
-def test_published_runs_took_what_the_plan_says(experiment, model):
-    """Within 20 %, from the configuration alone: one rate and one utilisation for all; medians, as single runs of
-    one configuration differ by up to 50 % on a shared machine."""
+def test_published_runs_have_the_parameters_and_flops_of_the_plan(experiment, model):
     records, work = read_workload(experiment, model)
     assert work.parameters["total"] == pytest.approx(records[0]["parameters"]["total"], rel=0.02)
     assert work.parameters["mechanism"] == records[0]["parameters"]["mechanism"]
     assert work.flops_per_token == pytest.approx(records[0]["flops"]["train_per_token"], rel=0.06)
+
+
+@pytest.mark.parametrize(("experiment", "model"), [key for key in published() if key[0] in MEASURED])
+def test_published_runs_took_what_the_plan_says(experiment, model):
+    """Within 20 %, from the configuration alone: one rate and one utilisation for all; medians, as single runs of
+    one configuration differ by up to 50 % on a shared machine."""
+    records, work = read_workload(experiment, model)
     found = measured(records, work)
     if found is None:
         pytest.skip("every run of this row shared its cores with other work, by its own clock and log")
-    predicted, faster = price(work, PUBLISHED_CPU, 1), pace(experiment)
-    assert 0.8 <= faster <= 1.6
-    if experiment in SAME_MACHINE:
-        reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.peak["fp32"]
-        assert 0.44 <= reached <= 0.58  # as gpam_suite.devices and docs/plan.md say
-    assert predicted.tokens_per_second * faster == pytest.approx(found[0], rel=0.2)
-    assert predicted.hours * 3600 / faster == pytest.approx(found[1], rel=0.2)
+    predicted = price(work, PUBLISHED_CPU, 1)
+    reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.peak["fp32"]
+    assert 0.44 <= reached <= 0.58  # as gpam_suite.devices and docs/plan.md say
+    assert predicted.tokens_per_second == pytest.approx(found[0], rel=0.2)
+    assert predicted.hours * 3600 == pytest.approx(found[1], rel=0.2)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

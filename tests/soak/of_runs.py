@@ -41,6 +41,12 @@ PARTS = (
         f"{_KILLED}::test_the_worker_of_a_killed_process_ends_too",
     ),
     Part(
+        "side-by-side",
+        KILLED,
+        "Members of a multirun side by side (launcher=joblib) save when what started them has ended, however (Linux).",
+        f"{_KILLED}::test_members_side_by_side_save_when_the_sweep_is_killed",
+    ),
+    Part(
         "one-process-a-folder",
         KILLED,
         "Of two processes on one run folder one works, and the other says so.",
