@@ -20,6 +20,8 @@ from gpam_suite.records import safe_name
 
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 GREY = "#bbbbbb"
+FORMATS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+"""What a figure is written as, without what changes from day to day."""
 BASELINE_DASH = (0, (4, 3))
 _DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2))]
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
@@ -61,15 +63,16 @@ class Plot:
 
 
 def render(plot: Plot) -> dict[str, bytes]:
-    """The figure's bytes as ``svg`` and ``png``, whatever the user's own matplotlib settings are."""
+    """The figure's bytes in each of :data:`FORMATS`, whatever the user's own matplotlib settings are."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         figure = Figure(figsize=(_WIDTH, plot.height), layout="constrained")
         plot.draw(figure)
-        files = {"svg": io.BytesIO(), "png": io.BytesIO()}
-        figure.savefig(files["svg"], format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(files["png"], format="png", metadata={"Software": None})
+        files = {suffix: io.BytesIO() for suffix in FORMATS}
+        for suffix, file in files.items():
+            figure.savefig(file, format=suffix, metadata=FORMATS[suffix])
+            figure.set_layout_engine("none")  # found once, it holds for the others
     return {suffix: file.getvalue() for suffix, file in files.items()}
 
 
