@@ -29,12 +29,19 @@ def selected(aggregate: Aggregate, items: Sequence[Item], most: int = APART) -> 
     return [items[place] for place in sorted([*first, *worst, *best])]
 
 
-def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
-    """Colour, line and marker of a row: the same in every figure of its experiment."""
-    finished = [(other,) for other in aggregate.rows if other.finished]
-    drawn = [other for (other,) in selected(aggregate, finished)]
-    rest = [other for other in aggregate.rows if all(other is not one for one in drawn)]
-    return look(next(place for place, other in enumerate([*drawn, *rest]) if other is row))
+def look_of(aggregate: Aggregate, row: Row, beside: Sequence[Row] = ()) -> dict[str, Any]:
+    """Colour, line and marker of a row: the same in every figure of its experiment.
+
+    A row that not every figure shows takes what those ``beside`` it in this one leave free.
+    """
+    drawn = [other for (other,) in selected(aggregate, [(other,) for other in aggregate.rows if other.finished])]
+    places = {id(other): place for place, other in enumerate(drawn)}
+    taken = {places[id(other)] for other in beside or drawn if id(other) in places}
+    free = (place for place in range(len(aggregate.rows)) if place not in taken)
+    for other in beside or aggregate.rows:
+        if id(other) not in places:
+            places[id(other)] = next(free)
+    return look(places[id(row)])
 
 
 def _is_first(row: Row) -> bool:

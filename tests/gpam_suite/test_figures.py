@@ -208,6 +208,9 @@ def test_a_figure_names_softmax_and_dagpam_whatever_their_scores(tmp_path):
     assert [row.model for (row,) in selected(aggregate, rows, 3)] == ["softmax", "dagpam", "dagpam_trainable"]
     looks = [tuple(look_of(aggregate, row).values()) for row in aggregate.rows if row.model in shown]
     assert looks == [tuple(look(place).values()) for place in range(APART)]
+    some = [row for row in aggregate.rows if row.model in ("softmax", "dagpam", "m3", "m4")]
+    beside = {row.model: look_of(aggregate, row, some)["color"] for row in some}
+    assert len(set(beside.values())) == 4 and beside["dagpam"] == look_of(aggregate, some[1])["color"]
 
 
 def test_a_score_far_off_is_an_arrow_and_does_not_press_the_others_together(tmp_path):

@@ -436,7 +436,8 @@ def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str) -
         for axes, (name, title) in zip(grid.flat, _LEMMAS, strict=True):
             for row, own in rows:
                 if seeds := _lemma(own, role, name):
-                    band(axes, range(1, 1 + len(seeds[0])), seeds, look_of(aggregate, row), row.label)
+                    style = look_of(aggregate, row, [row for row, _ in rows])
+                    band(axes, range(1, 1 + len(seeds[0])), seeds, style, row.label)
             axes.set_ylabel(title)
             axes.set_xlabel("Layer")
         grid[0, 0].set_yscale("log")
