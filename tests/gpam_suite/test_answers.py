@@ -204,7 +204,9 @@ def test_trainable_lambdas_must_be_better_than_fixed_ones_and_go_one_way(tmp_pat
         assert "trainable less fixed " in found.evidence[0] and "; less softmax " in found.evidence[0]
         assert (
             f"; lambda+ from 0.5 to 0.10 … {ends[-1][0]:.2f} (mean over modules; single modules 0.00 … "
-            f"{ends[-1][0] + 0.1:.2f}); lambda- from 0.5 to 0.90 … 0.90 (mean" in found.evidence[0]
+            f"{ends[-1][0] + 0.1:.2f}); lambda- from 0.5 to 0.90 … 0.90 (mean"
+            in found.evidence[0]
+            and found.evidence[0].endswith(f"the rows' sum went from 1 to 0.20 … {ends[-1][0] + 0.1:.2f}")
         )
     records = [*softmax(MAIN[0]), *runs_of(MAIN[0]), *trainable(MAIN[0], AHEAD, two_ways)]
     assert answered(tmp_path / "d", *records)[3].answer == NO  # whatever the others say

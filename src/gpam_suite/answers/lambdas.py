@@ -64,6 +64,9 @@ def _phrase(runs: Runs, against_fixed: Finding, moves: list[list[_Move]]) -> str
             f"{_NAMES[seeds[0].name]} from {seeds[0].start:g} to {_span(means)} (mean over modules; single modules "
             f"{_span(ends)})"
         )
+    if moves:
+        sums = _span([1 + pos.mean - neg.mean for pos, neg in moves])
+        parts.append(f"so the rows' sum went from {1 + moves[0][0].start - moves[0][1].start:g} to {sums}")
     return "; ".join(parts)
 
 
