@@ -20,7 +20,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite import live
 from gpam_suite.configuration import CONFIGS
 from gpam_suite.mending import to_mend
-from gpam_suite.stopping import STOPPED_EXIT, Preempted, stop_with_parent
+from gpam_suite.stopping import STOPPED_EXIT, Preempted, stopped_with_parent
 from gpam_suite.trust import guarded_composition
 
 USAGE_ERROR = 2
@@ -42,9 +42,9 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             # The state that the job came with is pickled when it is queued again. fairseq adds dataclasses to it, which
             # a process that has yet to load our repairs of fairseq could not read: so it adds them to a copy.
             Singleton.set_state(Singleton.get_state())
-        stop_with_parent()
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # the other members go on, then Hydra raises the first failure
-            return work(cfg)
+            with stopped_with_parent():
+                return work(cfg)
         codes.append(guarded(lambda: work(cfg)))
         return None
 

@@ -39,11 +39,22 @@ def die_with(parent: int, how: int = signal.SIGKILL) -> Callable[[], None]:
     return in_the_child
 
 
-def stop_with_parent() -> None:
+@contextlib.contextmanager
+def stopped_with_parent() -> Iterator[None]:
     """In a process that multiprocessing started, such as a member of a multirun on this machine's cores: SIGTERM comes
-    when its parent has ended, however. On Linux only; elsewhere members go on to their ends."""
-    if _C is not None and multiprocessing.current_process().name != "MainProcess":
-        _C.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    when its parent has ended, however, and the process ends too. On Linux only; elsewhere members go on to the end."""
+    if _C is None or multiprocessing.current_process().name == "MainProcess":
+        yield
+        return
+    parent = os.getppid()
+    _C.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    try:
+        yield
+    except Preempted:
+        if os.getppid() != parent:  # nobody is left to tell, and multiprocessing would wait for more work
+            sys.stdout.flush()
+            os._exit(STOPPED_EXIT)
+        raise
 
 
 @contextlib.contextmanager

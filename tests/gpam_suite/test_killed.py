@@ -86,9 +86,14 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as sweep:
         try:
             wait_for("update 1/100000")
+            members = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text(encoding="utf-8").split()
         finally:
             sweep.kill()
     wait_for("saved at update")
+    deadline = time.monotonic() + 10
+    while any(_alive(member) for member in members) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(members) >= 2 and not any(_alive(member) for member in members)
     assert len(list(tmp_path.glob("results/runs/*/*/*/checkpoints/checkpoint_last.pt"))) == 2
 
 
