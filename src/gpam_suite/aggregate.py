@@ -17,6 +17,7 @@ from gpam_suite.settings import model_settings, training_settings
 from gpam_suite.statistics import Difference, Summary, difference, holm, seeds_needed, summarise
 
 BASELINE = "softmax"
+FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
 
 

@@ -107,9 +107,8 @@ def _results(aggregate: Aggregate) -> Plot:
         axes.set_xlabel(f"{metric_title(aggregate)} ({better})")
 
     line = "; the dashed line is the mean of softmax" if aggregate.baseline else ""
-    line += (
-        "; an arrow: far off, where the number says" if fences(everything) != (min(everything), max(everything)) else ""
-    )
+    if (low, high) != (min(everything), max(everything)):
+        line += "; an arrow: far off, where the number says"
     what = (
         f"{metric_title(aggregate)}: every seed (open marks), the mean (bar), and from {ENOUGH_SEEDS} seeds on the "
         f"95 % t interval of the mean{line}."

@@ -8,7 +8,7 @@ from gpam_suite.aggregate import Aggregate, read_aggregates
 from gpam_suite.answers.page import headline
 from gpam_suite.environment import ROOT
 from gpam_suite.formatting import plural
-from gpam_suite.provenance import SPEED, commands
+from gpam_suite.provenance import SPEED, command_block
 from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_atomically
 from gpam_suite.statistics import ENOUGH_SEEDS
@@ -40,12 +40,11 @@ def _block(found: Aggregate) -> str:
     name, sentences = found.experiment, [*reading(shown), SPEED]
     if others := len(found.rows) - len(shown.rows):
         sentences.append(f"{plural(others, 'model')} more with fewer seeds: [all rows](results/README.md#{name}).")
-    made = "".join(f"{command}\n" for command in commands(shown))
     return (
         f"{short_table(shown)}\n"
         f"{''.join(f'- {sentence}{chr(10)}' for sentence in sentences)}\n"
         f"![results of {name}](results/figures/{safe_name(name)}-results.svg)\n\n"
-        f"```sh\n{made}```\n"
+        f"{command_block(shown)}"
     )
 
 

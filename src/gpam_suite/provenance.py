@@ -46,6 +46,11 @@ def commands(aggregate: Aggregate) -> list[str]:
     return list(dict.fromkeys(record["command"] for record in aggregate.records))
 
 
+def command_block(aggregate: Aggregate) -> str:
+    """:func:`commands` as a block of Markdown, one a line."""
+    return "```sh\n" + "".join(f"{command}\n" for command in commands(aggregate)) + "```\n"
+
+
 def how_to_read(aggregate: Aggregate) -> list[str]:
     """What the columns mean, and the warnings that belong to this table."""
     lines = ["± is the sample standard deviation over seeds; one seed has none."]

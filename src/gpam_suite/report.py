@@ -10,7 +10,7 @@ from gpam_suite.figures import plots, render_figures
 from gpam_suite.markup import markdown
 from gpam_suite.paper import paper_lines, paper_rows, read_papers
 from gpam_suite.perturbation.page import perturbed, render_perturbed
-from gpam_suite.provenance import HOW_MADE, SPEED, commands, provenance
+from gpam_suite.provenance import HOW_MADE, SPEED, command_block, provenance
 from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_files
 from gpam_suite.tables import render_tables, short_table
@@ -94,7 +94,6 @@ def _section(results: Path, aggregate: Aggregate) -> list[str]:
     for plot in plots(aggregate):
         path = plot.path(results, aggregate.experiment, "svg").relative_to(results).as_posix()
         figures.append(f"![{plot.name} of {aggregate.experiment}]({quote(path)})\n\n*{plot.caption}*\n")
-    made = commands(aggregate)
     return [
         f"## {aggregate.experiment}\n",
         f"{_TASK_TITLE[aggregate.task]}, {aggregate.reference['dataset_label']}.\n",
@@ -104,7 +103,7 @@ def _section(results: Path, aggregate: Aggregate) -> list[str]:
         "".join(f"- {sentence}\n" for sentence in [*reading(aggregate), SPEED]),
         *figures,
         f"{HOW_MADE}\n",
-        "```sh\n" + "".join(f"{command}\n" for command in made) + "```\n",
+        command_block(aggregate),
         "".join(f"- {line}\n" for line in provenance(aggregate)),
     ]
 

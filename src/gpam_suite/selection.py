@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.metrics import turned
 from gpam_suite.plotting import COLOURS, look
 
 APART = len(COLOURS)
 """More models than this in one panel cannot be told apart."""
 SELECTED = "selected: softmax and daGPAM, then the best and the worst of the others by their score"
-_FIRST = (BASELINE, "dagpam", "dagpam_trainable")
+_FIRST = (BASELINE, FIXED, TRAINABLE)
 Item = TypeVar("Item", bound=tuple[Any, ...])
 
 

@@ -17,7 +17,7 @@ from gpam_suite.formatting import MISSING
 from gpam_suite.markup import latex, markdown
 from gpam_suite.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.paper import Paper, paper_lines, paper_rows, read_papers
-from gpam_suite.provenance import HOW_MADE, commands, how_to_read, provenance
+from gpam_suite.provenance import HOW_MADE, command_block, how_to_read, provenance
 from gpam_suite.records import safe_name, write_files
 
 SECOND_METRICS = {
@@ -218,7 +218,7 @@ def _page(aggregate: Aggregate, papers: list[Paper]) -> str:
         markdown(header(chosen), cells(aggregate, chosen)),
         "".join(f"- {line}\n" for line in [*how_to_read(aggregate), *provenance(aggregate)]),
         f"{HOW_MADE}\n",
-        "```sh\n" + "".join(f"{command}\n" for command in commands(aggregate)) + "```\n",
+        command_block(aggregate),
     ]
     if paper_table:
         parts += [

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import BASELINE, Aggregate, Row
+from gpam_suite.aggregate import BASELINE, FIXED, Aggregate, Row
 from gpam_suite.analysis import comparisons, draw_scatter, store
 from gpam_suite.analysis.comparisons import Comparison
 from gpam_suite.answers.answer import MISSING, UNDECIDED, Answer, Finding, all_of, at_least, told
 from gpam_suite.answers.plan import LAMBDAS, LENGTHS, LOOKED_AT, PERTURBED, planned_runs
 from gpam_suite.answers.runs import (
-    FIXED,
     NONE_FINISHED,
     Runs,
     ended,
@@ -112,9 +111,9 @@ def perturbed(runs: Runs) -> list[Answer]:
 
 def _less_hurt(runs: Runs, experiment: str) -> list[Finding]:
     """A finding for each kind of perturbation; none before all seeds of both have read perturbed input."""
-    ((aggregate, row),) = _pairs(runs, [experiment]) or [(None, None)]
-    if aggregate is None:
+    if not runs.complete(experiment, FIXED, BASELINE):
         return []
+    aggregate, row = runs.experiment(experiment), runs.row(experiment, FIXED)
     sides = row, aggregate.baseline
     if not all(side.finished for side in sides):
         return [Finding(experiment, UNDECIDED, f"{NONE_FINISHED}{lost_seeds(*sides)}")] * _KINDS

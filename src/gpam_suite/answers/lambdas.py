@@ -4,10 +4,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import Aggregate, Row
+from gpam_suite.aggregate import FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.answers.answer import MISSING, NO, Answer, Finding, all_of, any_of, told
 from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN
-from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared, diverged, ended, lost_seeds, missing
+from gpam_suite.answers.runs import Runs, compared, diverged, ended, lost_seeds, missing
 from gpam_suite.metrics import turned
 
 _NAMES = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}

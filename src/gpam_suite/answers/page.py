@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import BASELINE, Aggregate
+from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate
 from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
 from gpam_suite.answers.plan import PLANNED, questions
-from gpam_suite.answers.runs import FIXED, TRAINABLE, Runs, compared, half_width
+from gpam_suite.answers.runs import Runs, compared, half_width
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
 from gpam_suite.metrics import QUANTITY

@@ -7,10 +7,10 @@ model counts only where it does the same in every experiment.
 from collections.abc import Callable, Sequence
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import Row
+from gpam_suite.aggregate import FIXED, Row
 from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Answer, Finding, all_of, any_of, told
 from gpam_suite.answers.plan import MAIN, models
-from gpam_suite.answers.runs import FIXED, Runs, ended, missing
+from gpam_suite.answers.runs import Runs, ended, missing
 from gpam_suite.metrics import turned
 
 _INSIDE = "inside"

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, Aggregate, Row
 from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Finding
 from gpam_suite.answers.plan import main_models
 from gpam_suite.metrics import QUANTITY, turned
 from gpam_suite.records import Record
 from gpam_suite.statistics import CONFIDENCE, ENOUGH_SEEDS, Difference, difference
-
-FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 
 
 @dataclass(frozen=True)
