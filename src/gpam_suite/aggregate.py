@@ -12,6 +12,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
+from gpam_suite.metrics import QUANTITY
 from gpam_suite.records import HEADLINE_METRIC, Record, read_records
 from gpam_suite.settings import model_settings, training_settings
 from gpam_suite.statistics import Difference, Summary, difference, holm, seeds_needed, summarise
@@ -93,10 +94,25 @@ class Aggregate:
         return HEADLINE_METRIC[self.task]
 
     @property
+    def quantity(self) -> str:
+        """What a difference in the headline metric is counted in: ``perplexity per word``, ``BLEU``."""
+        return QUANTITY[self.metric] + (f" per {self.unit}" if self.task == "lm" else "")
+
+    @property
+    def unit(self) -> str | None:
+        """Of text, what perplexity is counted by; where BLEU is not of sentences, what it is of."""
+        return self.reference["protocol"].get("unit")
+
+    @property
+    def digits(self) -> int:
+        """Decimals of the headline metric: perplexities of characters are small."""
+        return 3 if self.task == "lm" and self.unit == "character" else 2
+
+    @property
     def units(self) -> str:
         """What a test set is resampled by, in the plural."""
         if self.task == "nmt":
-            return f"{self.reference['protocol'].get('unit', 'sentence')}s"
+            return f"{self.unit or 'sentence'}s"
         return {"lm": "documents", "recall": "sequences"}[self.task]
 
     @property
@@ -135,10 +151,11 @@ class Aggregate:
         return [row for row in self.rows if self.difference(row)]
 
     def corrected(self, find: Callable[[Row], Difference | Bootstrap | None]) -> dict[tuple[str, str], float]:
-        """Holm's p values of ``find`` (:meth:`difference`, :meth:`test_set`) by the row's key, where there are any."""
-        tests = {row.key: found.p_value for row in self.compared if (found := find(row))}
-        known = {key: p_value for key, p_value in tests.items() if p_value is not None}
-        return dict(zip(known, holm(list(known.values())), strict=True))
+        """Holm's p values of ``find`` (:meth:`difference`, :meth:`test_set`) by the row's key, where there are any; in
+        its family is what several seeds were run for, whether or not they finished."""
+        tests = {row.key: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}
+        several = {row.key for row in self.rows if len(row.records) > 1}
+        return holm({key: p_value for key, p_value in tests.items() if p_value is not None or key in several})
 
     def seeds_needed(self, row: Row) -> int | None:
         """Seeds that would show the observed difference of ``row`` (:func:`gpam_suite.statistics.seeds_needed`)."""

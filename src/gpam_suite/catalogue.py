@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpam.attention import Site, mechanism_class, names
 from gpam_suite.environment import ROOT
-from gpam_suite.formatting import MISSING
+from gpam_suite.formatting import MISSING, plural
 from gpam_suite.markup import markdown
 from gpam_suite.records import write_atomically
 
@@ -72,12 +72,16 @@ def _times(measured: Path) -> tuple[dict[tuple[str, str], str], list[str]]:
         return {}, []
     with measured.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["case"] in CASES and row["time_ratio"]]
-    devices = sorted({row["device"] for row in rows})
+    devices = sorted({_device(row) for row in rows})
     ratios: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         cell = ratios.setdefault((row["case"], row["contender"]), [MISSING] * len(devices))
-        cell[devices.index(row["device"])] = f"{float(row['time_ratio']):.2f}"
+        cell[devices.index(_device(row))] = f"{float(row['time_ratio']):.2f}"
     return {key: " / ".join(cell) for key, cell in ratios.items()}, devices
+
+
+def _device(row: dict[str, str]) -> str:
+    return f"{row['device']}, {plural(int(row['threads']), 'thread')}"
 
 
 def write_catalogue() -> Path:

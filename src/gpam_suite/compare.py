@@ -10,7 +10,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row
-from gpam_suite.bootstrap import RESAMPLES, Bootstrap
+from gpam_suite.bootstrap import RESAMPLES
 from gpam_suite.formatting import MISSING, listed, plural
 from gpam_suite.metrics import METRIC_LABEL
 from gpam_suite.provenance import BOTH_DRAWN, ENOUGH_FOR, few_seeds, number_of_seeds
@@ -18,6 +18,7 @@ from gpam_suite.records import HEADLINE_METRIC, Record
 from gpam_suite.sections import Section, Table
 from gpam_suite.settings import all_settings
 from gpam_suite.sides import Side, obstacles, read_side, table_of
+from gpam_suite.tables import difference_cell
 from gpam_suite.where import where
 
 
@@ -110,9 +111,9 @@ def _label(metric: str) -> str:
     return METRIC_LABEL.get(metric, metric.replace("_", " ").capitalize())
 
 
-def _mean(row: Row, metric: str) -> str:
+def _mean(row: Row, metric: str, digits: int) -> str:
     summary = row.summary(metric)
-    return formatting.plus_minus(summary.mean, summary.sd, _digits(metric))
+    return formatting.plus_minus(summary.mean, summary.sd, digits)
 
 
 def _digits(metric: str) -> int:
@@ -131,7 +132,7 @@ _COSTS = {
 def _numbers(a: Side, b: Side) -> Section:
     """The numbers of runs that do not compare, beside each other and nothing more."""
     rows = (a.row, b.row)
-    lines = [[_label(metric), *[_mean(row, metric) for row in rows]] for metric in _metrics(rows)]
+    lines = [[_label(metric), *[_mean(row, metric, _digits(metric)) for row in rows]] for metric in _metrics(rows)]
     lines += [[title, *[formatting.count(row.mean(*path)) for row in rows]] for title, (path, _) in _COSTS.items()]
     return Section("Result", [Table(["Number", "A", "B"], lines)])
 
@@ -140,10 +141,10 @@ def _result(table: Aggregate) -> Section:
     a, b = table.rows
     lines = []
     for metric in _metrics(table.rows):
-        found = table.difference(b, metric)
-        line = [_label(metric), _mean(a, metric), _mean(b, metric), MISSING, MISSING]
+        found, digits = table.difference(b, metric), max(_digits(metric), table.digits)
+        line = [_label(metric), _mean(a, metric, digits), _mean(b, metric, digits), MISSING, MISSING]
         if found:
-            digits = _digits(metric)
+            digits = formatting.enough(found.low, found.high, digits)
             line[3:] = formatting.signed(found.estimate, digits), formatting.interval(found.low, found.high, digits)
         lines.append(line)
     for title, (path, same_machine) in _COSTS.items():
@@ -161,9 +162,9 @@ def _tests(table: Aggregate) -> list[str]:
     if over_seeds is None:
         return [f"No test: a side has no finished seed with {name}."]
     if over_seeds.holds_zero is None:
-        lines = ["Over seeds: no test, as one seed has no spread."]
+        lines = [f"Over seeds: no test ({over_seeds.method})."]
     else:
-        interval = formatting.estimate(over_seeds.estimate, over_seeds.low, over_seeds.high)
+        interval = difference_cell(table, over_seeds)
         zero = "holds zero: no difference shown" if over_seeds.holds_zero else "excludes zero"
         lines = [
             f"Over seeds ({over_seeds.method}): {name} {interval}, {formatting.p_value(over_seeds.p_value)}; {zero}."
@@ -173,15 +174,12 @@ def _tests(table: Aggregate) -> list[str]:
         return [*lines, f"On the test set: no test, as scores are missing or it has only one of its {table.units}."]
     lines.append(
         f"On the test set (paired bootstrap over {formatting.count(test_set.units)} {table.units}, {RESAMPLES} "
-        f"resamples): {_interval(test_set)}, {formatting.p_value(test_set.p_value)}; for these trained models only."
+        f"resamples): {difference_cell(table, test_set)}, {formatting.p_value(test_set.p_value)}; for these trained "
+        "models only."
     )
     if both := table.seeds_and_test_set(b):
-        lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {_interval(both)}.")
+        lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {difference_cell(table, both)}.")
     return lines
-
-
-def _interval(found: Bootstrap) -> str:
-    return formatting.estimate(found.estimate, found.low, found.high)
 
 
 def _warnings(table: Aggregate) -> list[str]:

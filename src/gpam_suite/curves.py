@@ -7,8 +7,18 @@ import numpy as np
 from gpam_suite.aggregate import Row
 from gpam_suite.records import Record, read_history
 
-TITLES = {"token_perplexity": "Validation perplexity per token", "loss_bits": "Validation loss in bits per token"}
+QUANTITIES = {"token_perplexity": "perplexity per", "loss_bits": "loss in bits per"}
 """What a curve can show, by its key in the history: the first one that was logged."""
+
+
+def title(quantity: str, task: str) -> str:
+    """``Validation perplexity per token``; recall is scored on its answers alone."""
+    return f"Validation {QUANTITIES[quantity]} {scored(task)}"
+
+
+def scored(task: str) -> str:
+    """What the loss is a mean over."""
+    return "answer" if task == "recall" else "token"
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,7 @@ class Curve:
 
 
 def validation(record: Record, quantity: str) -> dict[int, float]:
-    """Update to a quantity of :data:`TITLES`; where a resumed run came by an update twice, the later row counts."""
+    """Update to a quantity of :data:`QUANTITIES`; where a resumed run came by an update twice, the later row counts."""
     return {
         row["update"]: row[quantity]
         for row in read_history(record.folder)
@@ -38,7 +48,7 @@ def validation(record: Record, quantity: str) -> dict[int, float]:
 
 def learning_curve(row: Row) -> Curve | None:
     """The curve over the finished seeds, at the updates all of them validated at; None below two such updates."""
-    for quantity in TITLES:
+    for quantity in QUANTITIES:
         seeds = [validation(record, quantity) for record in row.finished]
         shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
         if len(shared) > 1:

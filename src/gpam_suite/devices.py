@@ -20,8 +20,9 @@ GPU_UTILISATION = {"fp32": 0.5, "fp16": 0.25, "bf16": 0.25}  # assumed
 GPU_LAUNCH_SECONDS = 1e-5  # assumed: the time in which Python and torch start one operation on a GPU
 
 CPU_UTILISATION = 0.5
-"""Training FLOP/s over matrix-product FLOP/s of one thread. The published runs reach 0.44 to 0.58 of the rate that
-:func:`measured_cpu` finds on their machine (median by experiment and model); one half is the round number for all."""
+"""Training FLOP/s over matrix-product FLOP/s of one thread. The first published runs that had their cores alone
+(``lm_laptop``, ``nmt_laptop``) reach 0.44 to 0.58 of the rate that :func:`measured_cpu` found on their machine (median
+by experiment and model); one half is the round number for all."""
 
 
 @dataclass(frozen=True)

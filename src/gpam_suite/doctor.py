@@ -25,7 +25,7 @@ def lines() -> list[str]:
     report += [f"  {'data mirror':15} {_mirror()}"]
     report += [f"  {'wandb':15} {_wandb()}"]
     report += ["would run", f"  {_fairseq()}"]
-    scale = "paper (not wired yet: say SCALE=small)" if hardware["gpus"] else "laptop (no GPU visible)"
+    scale = "paper (say SCALE=small or laptop for less)" if hardware["gpus"] else "laptop (no GPU visible)"
     report += [
         f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {hardware['gpus'] or os.cpu_count()} runs at a time"
     ]

@@ -40,7 +40,7 @@ def evidence(cfg: DictConfig) -> None:
     started, codes = time.monotonic(), []
     for number, name in enumerate(chosen, start=1):
         log.info("part %d of %d: %s, after %s", number, len(chosen), name, duration(time.monotonic() - started))
-        codes.append(_part(plan[name], Path(cfg.paths.results), cfg.jobs, OmegaConf.to_container(cfg.paths)))
+        codes.append(_part(plan[name], cfg.jobs, OmegaConf.to_container(cfg.paths, resolve=True)))
     if max(codes, default=0):
         raise RunFailed("some runs ended without a result; the tables and their records say which and why")
 
@@ -59,18 +59,18 @@ def _with_models(line: str, cfg: DictConfig) -> str:
     return line
 
 
-def _part(part: dict, results: Path, jobs: int, paths: dict) -> int:
-    folder = results / part.get("folder", "")
-    places = [f"paths.results={folder}", f"paths.data={paths['data']}"]
+def _part(part: dict, jobs: int, paths: dict) -> int:
+    folder = Path(paths["results"]) / part.get("folder", "")
+    given = [f"paths.{name}={value}" for name, value in paths.items() if name != "results" and value is not None]
     side_by_side = ["launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
     codes = [
-        _call("train.py", "-m", *line.split(), *places, *(side_by_side if jobs > 1 else []))
+        _call("train.py", "-m", *line.split(), f"paths.results={folder}", *given, *(side_by_side if jobs > 1 else []))
         for line in part["multiruns"]
     ]
     if USAGE_ERROR in codes:
         raise UsageError("a multirun of the plan was refused; the lines above say why")
     if "folder" not in part:
-        codes.append(_call("analyse.py", f"results={folder}", "parts=[runs]", f"paths.data={paths['data']}"))
+        codes.append(_call("analyse.py", f"results={folder}", "parts=[runs]", *given))
     return max(codes)
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.aggregate import Aggregate, Row, read_aggregates
-from gpam_suite.curves import TITLES, Curve, learning_curve
+from gpam_suite.curves import Curve, learning_curve, title
 from gpam_suite.formatting import listed, number, plural
 from gpam_suite.metrics import LOWER_IS_BETTER
 from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render
@@ -82,7 +82,7 @@ def _results(aggregate: Aggregate) -> Plot:
                 _note(axes, index, "no seed finished")
                 continue
             if not low <= (mean := float(np.mean(values))) <= high:
-                off = number(mean)
+                off = number(mean, aggregate.digits)
                 _note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
                 continue
             above, below, colour = index - 0.13, index + 0.17, style["color"]
@@ -157,7 +157,7 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
             axes.set_xlabel("Updates")
         if quantity == "token_perplexity":
             logarithmic(panels[0].yaxis)
-        panels[0].set_ylabel(TITLES[quantity])
+        panels[0].set_ylabel(title(quantity, aggregate.task))
         panels[0].set_title("Whole training" + (" (log scale)" if quantity == "token_perplexity" else ""))
         if len(halves) > 1:
             panels[1].set_title("Second half (linear scale)")
@@ -168,7 +168,7 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
         legend_below(figure)
 
     others = f" In colour, {SELECTED}; grey: the other {len(grey)}." if grey else ""
-    what = f"{TITLES[quantity]} during training: mean (line) and range (band) over seeds.{others}"
+    what = f"{title(quantity, aggregate.task)} during training: mean (line) and range (band) over seeds.{others}"
     return Plot("learning-curves", _caption(aggregate, what, [row for row, _ in curves]), 3.6, paint)
 
 

@@ -26,17 +26,25 @@ def plus_minus(mean: float | None, deviation: float | None, digits: int = 2) -> 
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:
-    """``[low, high]``, or a dash; with more decimals where a bound beside zero would else look like it."""
+    """``[low, high]``, or a dash; with :func:`enough` decimals."""
     if low is None or high is None:
         return MISSING
-    while digits < _MOST_DIGITS and any(bound and not float(f"{bound:.{digits}f}") for bound in (low, high)):
-        digits += 1
+    digits = enough(low, high, digits)
     return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
+def enough(low: float | None, high: float | None, digits: int = 2) -> int:
+    """``digits``, or more where a bound beside zero would else look like it."""
+    while digits < _MOST_DIGITS and any(bound and not float(f"{bound:.{digits}f}") for bound in (low, high)):
+        digits += 1
+    return digits
+
+
 def estimate(value: float | None, low: float | None, high: float | None, digits: int = 2) -> str:
-    """A difference and its interval, where there is one: ``-0.80 [-2.00, 0.40]``."""
-    return signed(value, digits) + (f" {interval(low, high, digits)}" if low is not None and high is not None else "")
+    """A difference and its interval, where there is one, with as many decimals: ``-0.80 [-2.00, 0.40]``."""
+    if low is None or high is None:
+        return signed(value, digits)
+    return f"{signed(value, enough(low, high, digits))} {interval(low, high, digits)}"
 
 
 def percent(value: float | None, digits: int = 2) -> str:

@@ -69,7 +69,7 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
         methods += f" (its number less the mean of {baseline.label}'s {len(baseline.finished)})"
     drawn = {found.units for row in aggregate.rows if (found := aggregate.test_set(row))}
     many = len(aggregate.compared) > 1
-    corrected = f"; the p values are, by Holm's method over {len(aggregate.compared)} comparisons" if many else ""
+    corrected = "; the p values are, by Holm's method over the comparisons of their column" if many else ""
     lines = [
         f"Differences and ratios are to {baseline.label}. Over seeds: {methods}; intervals are not corrected for the "
         f"number of rows{corrected}."

@@ -3,7 +3,7 @@
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.formatting import plural
-from gpam_suite.metrics import QUANTITY, turned
+from gpam_suite.metrics import turned
 from gpam_suite.provenance import few_seeds
 from gpam_suite.statistics import CONFIDENCE
 
@@ -35,7 +35,7 @@ def reading(aggregate: Aggregate) -> list[str]:
 
 
 def _compare(aggregate: Aggregate, row: Row) -> str:
-    metric, baseline = aggregate.metric, aggregate.baseline
+    baseline = aggregate.baseline
     assert baseline is not None
     lost = (
         f" {plural(len(row.lost), 'seed')} of {len(row.records)} failed or diverged, not in these numbers."
@@ -46,15 +46,19 @@ def _compare(aggregate: Aggregate, row: Row) -> str:
     if found is None:
         without = row if not row.finished else baseline
         return f"**{row.label}**: no comparison, no seed of {without.label} finished.{lost}"
-    start = f"**{row.label}**: difference to {baseline.label} {formatting.signed(found.estimate)} {QUANTITY[metric]}"
+    digits = formatting.enough(found.low, found.high, aggregate.digits)
+    change = f"{formatting.signed(found.estimate, digits)} {aggregate.quantity}"
+    start = f"**{row.label}**: difference to {baseline.label} {change}"
     if found.holds_zero is None:
-        return f"{start}, and no interval over seeds, as there is only one; {_on_test_set(aggregate, row)}{lost}"
-    interval = f"95 % interval over seeds {formatting.interval(found.low, found.high)} ({found.method})"
+        return f"{start}, {found.method}; {_on_test_set(aggregate, row)}{lost}"
+    interval = f"95 % interval over seeds {formatting.interval(found.low, found.high, digits)} ({found.method})"
     if found.holds_zero:
         verdict = "holds zero: no difference shown at this scale"
     else:
-        better = turned(metric, found.estimate) > 0
+        better = turned(aggregate.metric, found.estimate) > 0
         verdict = f"excludes zero: {'better' if better else 'worse'} than {baseline.label} in this setting"
+        if (row if better else baseline).lost:
+            verdict = "excludes zero, but the better side lost a seed: no difference shown"
     return f"{start}, {interval} {verdict}; {_on_test_set(aggregate, row)}{lost}"
 
 
@@ -75,6 +79,7 @@ def _on_test_set(aggregate: Aggregate, row: Row) -> str:
     if (found.p_value < 1 - CONFIDENCE) != (holds == "excludes zero"):
         holds += ", but barely (the p value says otherwise)"
     return (
-        f"over the {aggregate.units} of the test set the interval is {formatting.interval(found.low, found.high)} "
+        f"over the {aggregate.units} of the test set the interval is "
+        f"{formatting.interval(found.low, found.high, aggregate.digits)} "
         f"({formatting.p_value(found.p_value)}) and {holds}, for these trained models."
     )

@@ -4,8 +4,9 @@ The seeds are the sample: these intervals answer "would another seed tell the sa
 another test set is a different question, answered in :mod:`gpam_suite.bootstrap`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
@@ -14,6 +15,8 @@ CONFIDENCE = 0.95
 ENOUGH_SEEDS = 3
 POWER = 0.8
 MOST_SEEDS = 1000
+_ROUNDING = 1e-12
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class Summary:
 class Difference:
     """Mean of a model minus mean of its baseline, over seeds.
 
-    ``low`` and ``high`` bound the 95 % interval and are None where one seed is all there is; ``method`` says how they
-    were made. ``p_value`` is the two-sided p value of the same t test, ``2 P(T > |d| / error)``.
+    ``low`` and ``high`` bound the 95 % interval and are None where the seeds have no spread to make one of; ``method``
+    says how they were made, or why not. ``p_value`` is the two-sided p value of the same t test:
+    ``2 P(T > |d| / error)``.
     """
 
     estimate: float
@@ -69,25 +73,25 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Di
     - Different seeds, two or more on each side: Welch's t with ``v = s1^2/n1 + s2^2/n2`` and Satterthwaite's degrees of
       freedom ``v^2 / ((s1^2/n1)^2/(n1-1) + (s2^2/n2)^2/(n2-1))`` (Welch 1947).
     - One seed on a side: the difference and no interval; one number has no spread.
+    - Differences that are all equal (scores at a ceiling, which move in steps): no interval either. One of no width
+      would claim to know the spread.
     """
     a, b = np.array(list(values.values())), np.array(list(baseline.values()))
     center = float(a.mean() - b.mean())
     if min(len(a), len(b)) < 2:
         return Difference(center, None, None, "no interval: one seed")
     if set(values) == set(baseline):
-        differences = _paired(values, baseline)
-        paired = mean_interval(differences)
-        assert paired is not None
-        p_value = _p_value(center, float(np.std(differences, ddof=1) / np.sqrt(len(a))), len(a) - 1)
-        return Difference(center, *paired, f"paired t over {len(a)} seeds", p_value)
-    va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
-    method = f"Welch t over {len(a)} and {len(b)} seeds"
-    if va + vb == 0:
-        return Difference(center, center, center, method, _p_value(center, 0.0, 1.0))
-    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    error = float(np.sqrt(va + vb))
+        error, freedom = summarise(_paired(values, baseline)).sd / np.sqrt(len(a)), len(a) - 1
+        method = f"paired t over {len(a)} seeds"
+    else:
+        va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+        error, method = np.sqrt(va + vb), f"Welch t over {len(a)} and {len(b)} seeds"
+        freedom = error and (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    if error <= _ROUNDING * max(abs(a).max(), abs(b).max()):
+        return Difference(center, None, None, "no interval: no spread between seeds")
     half = _t_quantile(freedom) * error
-    return Difference(center, center - half, center + half, method, _p_value(center, error, freedom))
+    p_value = 2 * stats.t.sf(abs(center) / error, freedom)
+    return Difference(center, float(center - half), float(center + half), method, float(p_value))
 
 
 def _paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:
@@ -98,23 +102,20 @@ def _t_quantile(freedom: float) -> float:
     return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
 
 
-def _p_value(center: float, error: float, freedom: float) -> float:
-    """Two-sided p value of ``center / error``; without any spread 1 for no difference and 0 for one."""
-    if error == 0:
-        return float(center == 0)
-    return float(2 * stats.t.sf(abs(center) / error, freedom))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
     """Holm's corrected p values (1979, "A Simple Sequentially Rejective Multiple Test Procedure"), in the given order.
 
     With ``p(1) <= ... <= p(m)`` the i-th becomes ``max over j <= i of min(1, (m - j + 1) p(j))``. Calling those below
     0.05 different keeps the chance of even one false call below 0.05, however the tests depend on each other.
+
+    A comparison that was run and has no p value (None), as seeds were lost or do not vary, counts as one of the m with
+    p = 1 and gets none: what is lost makes no other difference clearer.
     """
-    corrected, highest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = highest
+    known = {key: p_value for key, p_value in p_values.items() if p_value is not None}
+    corrected, highest = dict.fromkeys(known, 0.0), 0.0
+    for rank, key in enumerate(sorted(known, key=known.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * known[key]))
+        corrected[key] = highest
     return corrected
 
 

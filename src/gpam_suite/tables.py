@@ -13,12 +13,14 @@ from pathlib import Path
 
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row, read_aggregates
+from gpam_suite.bootstrap import Bootstrap
 from gpam_suite.formatting import MISSING
 from gpam_suite.markup import latex, markdown
 from gpam_suite.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.paper import Paper, paper_lines, paper_rows, read_papers
 from gpam_suite.provenance import HOW_MADE, command_block, how_to_read, provenance
 from gpam_suite.records import safe_name, write_files
+from gpam_suite.statistics import Difference
 
 SECOND_METRICS = {
     "lm": ("test_bits_per_character",),
@@ -40,8 +42,13 @@ class Column:
 
 def metric_title(aggregate: Aggregate) -> str:
     """``Test perplexity per word`` or ``Test BLEU``: the headline metric with its unit, for table heads and axes."""
-    unit = aggregate.reference["protocol"].get("unit") if aggregate.task != "recall" else None
+    unit = aggregate.unit if aggregate.task != "recall" else None
     return METRIC_LABEL[aggregate.metric] + (f" per {unit}" if unit else "")
+
+
+def difference_cell(aggregate: Aggregate, found: Difference | Bootstrap | None) -> str:
+    """A difference in the headline metric with its interval; a dash without one."""
+    return formatting.estimate(found.estimate, found.low, found.high, aggregate.digits) if found else MISSING
 
 
 def second_metrics(aggregate: Aggregate) -> list[str]:
@@ -58,17 +65,14 @@ def columns(aggregate: Aggregate) -> list[Column]:
 
     def value(row: Row, name: str) -> str:
         summary = row.summary(name)
-        return formatting.plus_minus(summary.mean, summary.sd)
+        return formatting.plus_minus(summary.mean, summary.sd, aggregate.digits)
 
     def over_seeds(row: Row) -> str:
-        found = aggregate.difference(row)
-        return formatting.estimate(found.estimate, found.low, found.high) if found else MISSING
+        return difference_cell(aggregate, aggregate.difference(row))
 
     def on_test_set(row: Row) -> str:
         found = aggregate.test_set(row)
-        if found is None:
-            return MISSING
-        return f"{formatting.estimate(found.estimate, found.low, found.high)}, {formatting.p_value(found.p_value)}"
+        return f"{difference_cell(aggregate, found)}, {formatting.p_value(found.p_value)}" if found else MISSING
 
     def extra(row: Row) -> str:
         ratio = aggregate.ratio(row, "parameters", "total")
@@ -111,8 +115,7 @@ def _many_comparisons(aggregate: Aggregate) -> list[Column]:
     over_seeds, test_set = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)
 
     def both(row: Row) -> str:
-        found = aggregate.seeds_and_test_set(row)
-        return formatting.estimate(found.estimate, found.low, found.high) if found else MISSING
+        return difference_cell(aggregate, aggregate.seeds_and_test_set(row))
 
     return [
         Column("Over seeds, Holm", lambda row: formatting.p_value(over_seeds.get(row.key)), short=False),

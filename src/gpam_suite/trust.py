@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError
+from gpam_suite.replacing import replaced
 
 PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.")  # where Hydra itself looks for sweepers and launchers
 _LOGGING = re.compile(r"logging\.(handlers\.)?\w+")
@@ -76,11 +77,8 @@ def guarded_composition() -> Iterator[None]:
         refuse_code(cfg)
         return cfg
 
-    ConfigLoaderImpl.load_configuration = load_configuration
-    try:
+    with replaced(ConfigLoaderImpl, load_configuration=load_configuration):
         yield
-    finally:
-        ConfigLoaderImpl.load_configuration = stock
 
 
 def _variable(name: str, default: Any = _UNSET) -> Any:

@@ -12,8 +12,6 @@ from sacrebleu.metrics.bleu import BLEU
 
 from gpam_suite.bootstrap import Resampled, corpus_score
 
-SCORE = {"lm": "loss in nats per word", "nmt": "sentence BLEU", "recall": "accuracy in percent"}
-LENGTH = {"lm": "Words", "nmt": "Reference length", "recall": "Answers"}
 LOWER_IS_BETTER = {"lm"}
 BUCKETS = 4
 _TIE = 1e-9  # scores are means over seeds, so equal ones may differ by rounding

@@ -9,9 +9,11 @@ from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.metrics import METRIC_LABEL
 from gpam_suite.records import HYPOTHESES, SCORES, Record
 from gpam_suite.sections import Section, Table
-from gpam_suite.unit_wins import LENGTH, SCORE, UnitWins, unit_wins
+from gpam_suite.unit_wins import UnitWins, unit_wins
 
 MOST = 5
+_SCORE = {"lm": "loss in nats per {unit}", "nmt": "sentence BLEU", "recall": "accuracy in percent"}
+_LENGTH = {"lm": "{unit}s", "nmt": "reference length", "recall": "answers"}
 DATA = Path("data")  # where prepare leaves its folders by default (configs/paths/default.yaml)
 
 
@@ -24,23 +26,27 @@ def where(table: Aggregate) -> list[Section]:
     found = unit_wins(a.resampled, b.resampled)
     wins, losses, ties = found.counts
     counted = (
-        f"By {unit} ({SCORE[table.task]}, mean over seeds) B wins {formatting.count(wins)}, loses "
+        f"By {unit} ({_of(table, _SCORE)}, mean over seeds) B wins {formatting.count(wins)}, loses "
         f"{formatting.count(losses)} and ties {formatting.count(ties)} of {formatting.count(len(found.gain))}."
     )
     metric = METRIC_LABEL[table.metric]
-    head = [LENGTH[table.task], table.units.capitalize(), "B wins", "B loses", "Ties", f"A: {metric}", f"B: {metric}"]
-    head.append("Difference")
-    return [Section(title, [counted, Table([*head], _bucket_lines(found))]), _largest(table, found, unit)]
+    head = [_of(table, _LENGTH).capitalize(), table.units.capitalize(), "B wins", "B loses", "Ties"]
+    head += [f"A: {metric}", f"B: {metric}", "Difference"]
+    return [Section(title, [counted, Table(head, _bucket_lines(found, table.digits))]), _largest(table, found, unit)]
 
 
-def _bucket_lines(found: UnitWins) -> list[list[str]]:
+def _of(table: Aggregate, names: dict[str, str]) -> str:
+    return names[table.task].format(unit=table.unit)
+
+
+def _bucket_lines(found: UnitWins, digits: int) -> list[list[str]]:
     return [
         [
             f"{bucket.shortest} to {bucket.longest}",
             *map(formatting.count, (bucket.units, bucket.wins, bucket.losses, bucket.ties)),
-            formatting.number(bucket.a),
-            formatting.number(bucket.b),
-            formatting.signed(bucket.b - bucket.a),
+            formatting.number(bucket.a, digits),
+            formatting.number(bucket.b, digits),
+            formatting.signed(bucket.b - bucket.a, digits),
         ]
         for bucket in found.buckets
     ]
@@ -55,8 +61,8 @@ def _largest(table: Aggregate, found: UnitWins, unit: str) -> Section:
         a, b = found.scores(index)
         numbers = formatting.number(a, digits), formatting.number(b, digits), formatting.signed(b - a, digits)
         lines.append([str(index), formatting.count(found.sizes[index]), *numbers])
-    score = SCORE[table.task]
-    head = [unit.capitalize(), LENGTH[table.task], f"A: {score}", f"B: {score}", "Difference"]
+    score = _of(table, _SCORE)
+    head = [unit.capitalize(), _of(table, _LENGTH).capitalize(), f"A: {score}", f"B: {score}", "Difference"]
     order = f"Numbered from 0, as in {SCORES}: {len(wins)} where B gains most, then {len(losses)} where it loses most."
     section = Section("Where they differ most", [order, Table(head, lines)])
     if unit == "sentence":

@@ -84,7 +84,7 @@ def test_only_what_differs_is_listed(tmp_path, groups):
         "git commit": ["0000000000", "1111111111, uncommitted changes"],
         "versions.torch": ["2.6.0", "2.7.0"],
     }
-    assert "no test, as one seed has no spread" in _text(found)
+    assert "Over seeds: no test (no interval: one seed)." in _text(found)
     assert "Warning: B (Softmax): one seed" in _text(found)
 
 
@@ -114,6 +114,16 @@ def test_documents_won_and_lost_by_hand(tmp_path):
     most = _table(found, "Where they differ most")
     assert list(most) == ["0", "2", "3"]  # the one that B wins, then its losses; the tie is none
     assert most["2"] == ["20", "5.000", "5.250", "+0.250"]
+
+
+def test_characters_are_no_words(tmp_path):
+    protocol = {**PROTOCOLS["lm"], "unit": "character"}
+    runs = store(tmp_path, *[make_record(model=model, value=5.0, protocol=protocol) for model in ("softmax", "dagpam")])
+    for run in runs:
+        write_scores(run.folder, [{"document": i, "words": 10 + i, "nll": (10 + i) * math.log(5)} for i in range(4)])
+    text = _text(compare(*[str(run.folder) for run in runs]))
+    assert "(loss in nats per character, mean" in text and "| Characters |" in text
+    assert "| Test perplexity | 5.000 | 5.000 | 0.000 |" in text
 
 
 # --------------------------------------------------------------------------------------------------------- translation

@@ -61,7 +61,7 @@ def called(monkeypatch, codes):
 
 
 def config(**changes):
-    places = {"results": "somewhere", "data": "data"}
+    places = {"results": "somewhere", "data": "data", "mirror": None, "offline": True}
     return OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(CONFIG)), {"paths": places, **changes})
 
 
@@ -73,6 +73,7 @@ def test_a_part_trains_then_looks(monkeypatch):
     assert "paths.results=somewhere/tuning" in calls[0]
     assert "paths.results=somewhere" in calls[1] and "hydra.launcher.n_jobs=2" in calls[1]
     assert "results=somewhere" in calls[3]
+    assert all({"paths.data=data", "paths.offline=True"} <= set(call) for call in calls)  # as it was asked
 
 
 @pytest.mark.parametrize(

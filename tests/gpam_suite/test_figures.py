@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from record_factory import add_history, failed, make_record, store
 
 from gpam_suite.aggregate import read_aggregates
-from gpam_suite.curves import learning_curve
+from gpam_suite.curves import learning_curve, title
 from gpam_suite.figures import draw, plots
 from gpam_suite.plotting import fences, logarithmic, look, render
 from gpam_suite.records import append_history
@@ -178,6 +178,7 @@ def test_curve_of_losses_where_no_perplexity_was_logged(tmp_path):
     assert learning_curve(_aggregate(tmp_path).rows[0]).mean.tolist() == [3.0, 1.5]
     (whole,) = _painted(_plot(tmp_path, "learning-curves"))  # two points have no second half
     assert whole.get_ylabel() == "Validation loss in bits per token"
+    assert title("token_perplexity", "recall") == "Validation perplexity per answer"
 
 
 def test_no_history_no_curve(tmp_path):

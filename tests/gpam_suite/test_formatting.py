@@ -20,6 +20,7 @@ from gpam_suite import formatting
         (formatting.interval(None, 0.4), "–"),
         (formatting.estimate(-0.8, -2.0, 0.4), "-0.80 [-2.00, 0.40]"),
         (formatting.estimate(-0.8, None, None), "-0.80"),
+        (formatting.estimate(0.004, 0.002, 0.0061), "+0.004 [0.002, 0.006]"),
         (formatting.percent(0.00432), "+0.43 %"),
         (formatting.count(39_469_056.0), "39,469,056"),
         (formatting.p_value(0.0004), "p < 0.001"),

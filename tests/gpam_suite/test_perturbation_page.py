@@ -19,7 +19,7 @@ from gpam_suite.configuration import CONFIGS, folder_of
 from gpam_suite.perturbation.evaluate import perturb, perturb_runs
 from gpam_suite.perturbation.found import find
 from gpam_suite.perturbation.kinds import FOLDER, Settings
-from gpam_suite.perturbation.page import perturbed
+from gpam_suite.perturbation.page import perturbed, title
 from gpam_suite.records import read_records
 from gpam_suite.report import build
 from gpam_suite.training import run
@@ -153,7 +153,7 @@ def test_the_table_says_what_the_numbers_say(made_up):
     )
     # 10 points, sd 1 over three seeds: t(0.975, 2) / sqrt(3) = 2.484
     assert "| +10.00 [7.52, 12.48] | p = 0.007 |" in page
-    assert "Differences to Softmax (paired t over 3 seeds): of 2 intervals 1 exclude zero, 1 after Holm's" in page
+    assert "Differences to Softmax (paired t over 3 seeds): of 1 interval 1 exclude zero, 1 after Holm's" in page
     assert "words that differ at 20 %: character noise 10 %, dropped words 10 %." in page
     assert "a fall is a loss" in page
     for word in ("on 200 sentences", "Seeds: 1, 2, 3", "then `python scripts/perturb.py only=e`"):
@@ -186,6 +186,27 @@ def test_one_seed_has_no_interval(made_up):
         path.unlink()
     page = _page(made_up)
     assert "One seed: no interval" in page and "| +9.00 | – |" in page
+
+
+def test_a_caption_calls_selected_only_what_was(made_up):
+    """Three models have read perturbed input, of more in the table: all that there are is no choice."""
+    others = store_records(
+        made_up, *[make_record(task="nmt", experiment="e", model=f"other{place}") for place in range(9)]
+    )
+    assert "(selected: " not in _page(made_up)
+    entry = json.loads(next((made_up / FOLDER).rglob("*.json")).read_text())
+    for record in others:
+        store.write(store.path_of_run(made_up, record, FOLDER), {**entry, "config_hash": record["config_hash"]})
+    assert "(selected: " in _page(made_up)
+
+
+def test_characters_are_no_sub_words(made_up):
+    (aggregate,) = read_aggregates(made_up)
+    assert title("adversarial", aggregate) == "Adversarial sub-words"
+    for record in aggregate.records:
+        record.data["protocol"]["unit"] = "character"
+    assert title("adversarial", aggregate) == "Adversarial characters"
+    assert title("dropped", aggregate) == "Dropped words"
 
 
 def test_nothing_where_nothing_was_perturbed(made_up):

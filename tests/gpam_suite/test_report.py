@@ -28,7 +28,8 @@ def test_interval_that_holds_zero_shows_no_difference(tmp_path):
     for record in store(tmp_path, *_pairs((29.0, 30.9, 28.8))):
         add_document_scores(record)
     (sentence,) = _reading(tmp_path)
-    assert sentence.startswith("**daGPAM**: difference to Softmax -0.63 perplexity, 95 % interval over seeds [")
+    start = "**daGPAM**: difference to Softmax -0.63 perplexity per word, 95 % interval over seeds ["
+    assert sentence.startswith(start)
     assert "holds zero: no difference shown at this scale" in sentence
     assert "over the documents of the test set the interval is [" in sentence
     assert "better" not in sentence
@@ -37,10 +38,10 @@ def test_interval_that_holds_zero_shows_no_difference(tmp_path):
 @pytest.mark.parametrize(
     ("task", "dagpam", "verdict"),
     [
-        ("lm", (29.0, 29.2, 29.4), "better"),
-        ("lm", (31.0, 31.2, 31.4), "worse"),
-        ("nmt", (31.0, 31.2, 31.4), "better"),
-        ("nmt", (29.0, 29.2, 29.4), "worse"),
+        ("lm", (29.0, 29.2, 29.5), "better"),
+        ("lm", (31.0, 31.2, 31.5), "worse"),
+        ("nmt", (31.0, 31.2, 31.5), "better"),
+        ("nmt", (29.0, 29.2, 29.5), "worse"),
     ],
 )
 def test_interval_that_excludes_zero_goes_by_the_metrics_direction(tmp_path, task, dagpam, verdict):
@@ -53,14 +54,14 @@ def test_interval_that_excludes_zero_goes_by_the_metrics_direction(tmp_path, tas
 def test_one_seed_claims_nothing(tmp_path):
     store(tmp_path, *_pairs((25.0,), softmax=(30.0,)))
     sentence, warning = _reading(tmp_path)
-    assert "no interval over seeds" in sentence
+    assert "perplexity per word, no interval: one seed; no test" in sentence
     assert "better" not in sentence
     assert warning.startswith("**Warning.** One seed")
 
 
 def test_beside_intervals_one_seed_is_a_warning_alone(tmp_path):
     alone = make_record(model="gated", value=20.0)
-    store(tmp_path, *_pairs((29.0, 29.2, 29.4)), alone)
+    store(tmp_path, *_pairs((29.0, 29.2, 29.5)), alone)
     sentence, warning = _reading(tmp_path)
     assert sentence.startswith("**daGPAM**") and warning.startswith("**Warning.** gated: one seed")
 
@@ -77,6 +78,15 @@ def test_lost_seeds_are_told(tmp_path):
     sentences = " ".join(_reading(tmp_path))
     assert "1 seed of 3 failed or diverged, not in these numbers." in sentences
     assert "**NAP**: no comparison, no seed of NAP finished." in sentences
+
+
+@pytest.mark.parametrize("place, lost", [(5, "better"), (2, "worse")])
+def test_a_side_that_lost_a_seed_is_not_called_better(tmp_path, place, lost):
+    turn = -1 if lost == "better" else 1
+    runs = _pairs([value + turn + 0.01 * seed for seed, value in enumerate((30.0, 30.0, 30.0))], (30.0, 30.0, 30.0))
+    store(tmp_path, *runs[:place], failed(runs[place]), *runs[place + 1 :])
+    sentence, *_ = _reading(tmp_path)
+    assert "excludes zero, but the better side lost a seed: no difference shown; " in sentence
 
 
 def test_several_comparisons_carry_their_caution(tmp_path):

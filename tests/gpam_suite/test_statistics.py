@@ -65,9 +65,12 @@ def test_one_seed_has_no_interval_and_says_so(baseline):
     assert "one seed" in found.method
 
 
-def test_no_spread_at_all():
-    found = difference({1: 2.0, 2: 2.0}, {3: 1.0, 4: 1.0})
-    assert (found.low, found.high) == (1.0, 1.0)
+@pytest.mark.parametrize("seeds", [(1, 2), (3, 4)])
+def test_seeds_that_do_not_vary_have_no_interval(seeds):
+    """Scores at a ceiling move in steps: an interval of no width would be a verdict made of rounding."""
+    found = difference({1: 0.3, 2: 0.1 + 0.2}, dict.fromkeys(seeds, 0.1))
+    assert (found.estimate, found.low, found.high, found.p_value) == (pytest.approx(0.2), None, None, None)
+    assert found.method == "no interval: no spread between seeds" and found.holds_zero is None
 
 
 def test_interval_covers_the_truth_about_95_times_in_100():

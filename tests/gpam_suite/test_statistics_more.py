@@ -31,9 +31,9 @@ def test_p_values_are_scipys(seed):
     assert welch.p_value == pytest.approx(stats.ttest_ind(values, baseline, equal_var=False).pvalue, rel=1e-9)
 
 
-def test_p_values_without_spread():
-    assert difference({1: 2.0, 2: 3.0}, {1: 2.0, 2: 3.0}).p_value == 1
-    assert difference({1: 3.0, 2: 4.0}, {1: 2.0, 2: 3.0}).p_value == 0
+def test_no_p_value_without_spread():
+    assert difference({1: 2.0, 2: 3.0}, {1: 2.0, 2: 3.0}).p_value is None
+    assert difference({1: 3.0, 2: 4.0}, {1: 2.0, 2: 3.0}).p_value is None
     assert difference({1: 3.0}, {1: 2.0}).p_value is None
 
 
@@ -42,10 +42,12 @@ def test_p_values_without_spread():
 
 def test_holm_by_hand():
     # sorted 0.01, 0.03, 0.04: times 3, 2, 1 gives 0.03, 0.06, 0.04, and the last may not be below the one before it
-    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert holm([]) == []
-    assert holm([0.2]) == [0.2]
-    assert holm([0.7, 0.8]) == [1.0, 1.0]
+    assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == pytest.approx({"a": 0.06, "b": 0.03, "c": 0.06})
+    assert holm({}) == {}
+    # one that was lost is the third all the same
+    assert holm({"a": 0.04, "b": 0.01, "c": None}) == pytest.approx({"a": 0.08, "b": 0.03})
+    assert holm({"a": 0.2}) == {"a": 0.2}
+    assert holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -55,7 +57,7 @@ def test_holm_is_the_closure_of_bonferroni(p_values):
     subsets = [subset for size in range(1, len(p_values) + 1) for subset in combinations(everyone, size)]
     bonferroni = {subset: min(1.0, len(subset) * min(p_values[i] for i in subset)) for subset in subsets}
     closed = [max(p for subset, p in bonferroni.items() if i in subset) for i in everyone]
-    assert holm(p_values) == pytest.approx(closed)
+    assert holm(dict(enumerate(p_values))) == pytest.approx(dict(enumerate(closed)))
 
 
 # --------------------------------------------------------------------------------------------------------------- power
@@ -205,7 +207,7 @@ def test_several_comparisons_are_corrected(tmp_path):
     assert rows["Softmax"]["Over seeds, Holm"] == "–"
     assert rows["daGPAM"]["On the test set, Holm"] == "p = 0.002"  # twice 1/1001
     assert rows["daGPAM"]["Difference over seeds and test set [95 %]"].startswith("-0.80 [")
-    assert "the p values are, by Holm's method over 2 comparisons." in page
+    assert "the p values are, by Holm's method over the comparisons of their column." in page
     needed = {row.label: found.seeds_needed(row) for row in found.compared}
     assert f"(few seeds know them badly): daGPAM {needed['daGPAM']}, NAP {needed['NAP']}." in page
     line = list(csv.DictReader(io.StringIO(csv_table(found))))[1]

@@ -36,8 +36,9 @@ class Comparison:
 
     @property
     def sign(self) -> int:
-        """-1, 0 or 1 as the interval of the difference lies below, around or above zero; 0 without an interval."""
-        if self.difference.holds_zero is not False:
+        """-1, 0 or 1 as the interval of the difference lies below, around or above zero; 0 without an interval, and
+        where a side lost a seed."""
+        if self.difference.holds_zero is not False or self.row.lost or self.aggregate.baseline.lost:
             return 0
         return 1 if self.difference.estimate > 0 else -1
 

@@ -17,6 +17,7 @@ from gpam_suite.aggregate import Aggregate, Row
 from gpam_suite.analysis.draw_models import READS, table
 from gpam_suite.analysis.store import QUANTILES, read_runs
 from gpam_suite.analysis.words import COMMAND, ROLES, TITLES
+from gpam_suite.curves import scored
 from gpam_suite.formatting import listed
 from gpam_suite.history_rows import GRADIENT, SCALAR, of_split
 from gpam_suite.plotting import Plot, legend_below, logarithmic, look
@@ -41,20 +42,20 @@ def plots(results: Path, aggregate: Aggregate) -> list[Plot]:
     rows = [(row, own) for row, own in rows if own]
     found = []
     if rows:
-        found.append(_collapse(aggregate, selected(aggregate, rows)))
+        found.append(_collapse(aggregate, rows))
     if len(rows) > APART:
         found.append(_every_model(aggregate, rows))
     if trained := _histories(aggregate, GRADIENT):
-        found.append(_gradients(aggregate, selected(aggregate, trained, _SIDE_BY_SIDE)))
-        found.append(_gradients_by_layer(aggregate, selected(aggregate, trained)))
+        found.append(_gradients(aggregate, trained))
+        found.append(_gradients_by_layer(aggregate, trained))
     if learned := _histories(aggregate, SCALAR):
-        found.append(_scalars(aggregate, selected(aggregate, learned, _SIDE_BY_SIDE)))
+        found.append(_scalars(aggregate, learned))
     if rows:
         for role in _roles(rows[0][1]):
-            found.append(_attention(aggregate, selected(aggregate, rows), role))
+            found.append(_attention(aggregate, rows, role))
         role = _roles(rows[0][1])[0]
         if checked := [(row, own) for row, own in rows if any(_lemma(own, role, name) for name, _ in _LEMMAS)]:
-            found.append(_lemmas(aggregate, selected(aggregate, checked), role))
+            found.append(_lemmas(aggregate, checked, role))
         for row, own in selected(aggregate, rows, _SIDE_BY_SIDE):
             found += [_weight_maps(aggregate, row, one) for one in own if "maps" in one][:1]
     return found
@@ -68,13 +69,15 @@ def caption(
     *,
     of: str = "test set",
     then: str | None = f"{COMMAND} parts=[runs]",
+    among: int = 0,
 ) -> str:
-    """``what`` is drawn, ``of`` which data, models and seeds, and by what: the experiment's command and ``then``."""
+    """``what`` is drawn, ``of`` which data, models (selected ``among`` so many) and seeds, and by what: the
+    experiment's command and ``then``."""
     made = f"`{commands(aggregate)[0]}`"
     if then:
         made += f", then `{then} only={aggregate.experiment}`"
     models = listed(row.label for row in rows)
-    if len(rows) in (APART, _SIDE_BY_SIDE) and len(rows) < len(aggregate.rows):
+    if len(rows) < among:
         models += f" ({SELECTED})"
     return (
         f"{what} Data: {aggregate.reference['dataset_label']}, {of}. Models: {models}. Seeds: "
@@ -101,7 +104,8 @@ def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], style
 # ------------------------------------------------------------------------------------------------------------ collapse
 
 
-def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
+def _collapse(aggregate: Aggregate, every: list[tuple[Row, Analyses]]) -> Plot:
+    rows = selected(aggregate, every)
     stacks = list(rows[0][1][0]["streams"])
 
     def paint(figure: Figure) -> None:
@@ -121,7 +125,10 @@ def _collapse(aggregate: Aggregate, rows: list[tuple[Row, Analyses]]) -> Plot:
         "similarity rises, as ranks collapse; mean (line) and range (band) over seeds."
     )
     return Plot(
-        "collapse", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), 0.6 + 4.0 * len(stacks), paint
+        "collapse",
+        caption(aggregate, what, [row for row, _ in rows], _seeds(rows), among=len(every)),
+        0.6 + 4.0 * len(stacks),
+        paint,
     )
 
 
@@ -171,7 +178,8 @@ def _paths(histories: list[History], kind: str) -> list[str]:
     return sorted(names, key=lambda path: (list(_ROLE_DASH).index(_role_of(path)), _layer_of(path)))
 
 
-def _gradients(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History]]]) -> Plot:
+def _gradients(aggregate: Aggregate, every: list[tuple[Row, list[int], list[History]]]) -> Plot:
+    rows = selected(aggregate, every, _SIDE_BY_SIDE)
     kinds = [kind for kind in _MAPS if any(_paths(histories, kind) for _, _, histories in rows)]
     layers = 1 + max(_layer_of(path) for _, _, histories in rows for path in _paths(histories, "query"))
     several = len({_role_of(path) for path in _paths(rows[0][2], "query")}) > 1
@@ -197,15 +205,16 @@ def _gradients(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[Histo
         legend_below(figure)
 
     what = (
-        "Gradient norms over training, ||dL/dW|| (Frobenius, before clipping, loss in nats a token, log scale) of "
-        "each layer's projections: mean over seeds."
+        "Gradient norms over training, ||dL/dW|| (Frobenius, before clipping, loss in nats for each "
+        f"{scored(aggregate.task)}, log scale) of each layer's projections: mean over seeds."
     )
     seeds = [seed for _, own, _ in rows for seed in own]
-    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None, among=len(every))
     return Plot("gradients", said, 0.9 + 1.7 * len(rows), paint)
 
 
-def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History]]]) -> Plot:
+def _gradients_by_layer(aggregate: Aggregate, every: list[tuple[Row, list[int], list[History]]]) -> Plot:
+    rows = selected(aggregate, every)
     kinds = ("query", "key", "value")
     roles = [role for role in ROLES if any(_role_of(path) == role for path in _paths(rows[0][2], "query"))]
 
@@ -231,11 +240,12 @@ def _gradients_by_layer(aggregate: Aggregate, rows: list[tuple[Row, list[int], l
         "scale); mean (line) and range (band) over seeds."
     )
     seeds = [seed for _, own, _ in rows for seed in own]
-    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None, among=len(every))
     return Plot("gradients-by-layer", said, 1.0 + 1.9 * len(roles), paint)
 
 
-def _scalars(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History]]]) -> Plot:
+def _scalars(aggregate: Aggregate, every: list[tuple[Row, list[int], list[History]]]) -> Plot:
+    rows = selected(aggregate, every, _SIDE_BY_SIDE)
     kinds = list(dict.fromkeys(name.partition("/")[0] for _, _, histories in rows for name in histories[0]))
 
     def paint(figure: Figure) -> None:
@@ -252,7 +262,7 @@ def _scalars(aggregate: Aggregate, rows: list[tuple[Row, list[int], list[History
 
     what = "What mechanisms learn beside matrices, over training: one line for each module (and head), mean over seeds."
     seeds = [seed for _, own, _ in rows for seed in own]
-    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None)
+    said = caption(aggregate, what, [row for row, _, _ in rows], seeds, of="training", then=None, among=len(every))
     return Plot("learned-scalars", said, 3.0, paint)
 
 
@@ -263,7 +273,8 @@ def _modules(one: dict[str, Any], role: str) -> list[dict[str, Any]]:
     return [module for module in one["modules"].values() if module["role"] == role]
 
 
-def _attention(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str) -> Plot:
+def _attention(aggregate: Aggregate, every: list[tuple[Row, Analyses]], role: str) -> Plot:
+    rows = selected(aggregate, every)
     shown = [(row, own) for row, own in rows if all("quantiles" in module for module in _modules(own[0], role))]
     silent = [row.label for row, own in rows if (row, own) not in shown]
     partial = [row.label for row, own in shown if any(module["shown"] == "part" for module in _modules(own[0], role))]
@@ -309,7 +320,7 @@ def _attention(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str
         "token (lines: means; small marks: each head of each seed; dotted: uniform attention), and the weights' "
         f"distribution (thin bar: 1 % to 99 %, thick bar: quartiles, mark: median).{note}"
     )
-    said = caption(aggregate, what, [row for row, _ in rows], _seeds(rows))
+    said = caption(aggregate, what, [row for row, _ in rows], _seeds(rows), among=len(every))
     return Plot(f"attention-{role}", said, _TWO_BY_TWO, paint)
 
 
@@ -430,7 +441,9 @@ def _lemma(own: Analyses, role: str, name: str) -> list[list[float]]:
     return [] if any(value is None for seed in seeds for value in seed) else seeds
 
 
-def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str) -> Plot:
+def _lemmas(aggregate: Aggregate, every: list[tuple[Row, Analyses]], role: str) -> Plot:
+    rows = selected(aggregate, every)
+
     def paint(figure: Figure) -> None:
         grid = figure.subplots(2, 2)
         for axes, (name, title) in zip(grid.flat, _LEMMAS, strict=True):
@@ -450,4 +463,6 @@ def _lemmas(aggregate: Aggregate, rows: list[tuple[Row, Analyses]], role: str) -
         "share of its maximum (1: uniform rows); how opposed the scores of the two branches are (dotted: lemma 5's "
         "assumption); mean and range over seeds."
     )
-    return Plot("lemmas", caption(aggregate, what, [row for row, _ in rows], _seeds(rows)), _TWO_BY_TWO, paint)
+    return Plot(
+        "lemmas", caption(aggregate, what, [row for row, _ in rows], _seeds(rows), among=len(every)), _TWO_BY_TWO, paint
+    )

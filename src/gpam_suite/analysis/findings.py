@@ -46,12 +46,13 @@ scale, and what they do not show may still hold at the paper's. daGPAM stands fo
 
 def findings(results: Path = PUBLISHED) -> str:
     """The whole page."""
-    aggregates = [found for found in read_aggregates(results) if found.task in store.TASKS]
+    everything = read_aggregates(results)
+    aggregates = [found for found in everything if found.task in store.TASKS]
     pairs = candidates(aggregates)
     analyses = store.read_runs(results, [record for found in aggregates for record in found.records])
     sections = [
         ("1. It cures rank collapse", _collapse(results, pairs, analyses)),
-        ("2. It cures vanishing gradients", _gradients(results, pairs)),
+        ("2. It cures vanishing gradients", _gradients(results, candidates(everything))),
         ("3. Perplexity and BLEU are better", _scores(aggregates)),
         ("4. It takes 0.43 % more parameters on average", _parameters(pairs)),
         ("5. The lemmas", _lemmas(pairs, analyses)),
@@ -279,7 +280,8 @@ def _lemmas(pairs: Pairs, analyses: dict[Path, Any]) -> str:
             "larger Jacobian than (1/3, 1/3, 1/3), squared 1/4 against 2/9 (`tests/gpam/test_analysis_lemmas.py`).\n",
             "**Lemma 5** assumes opposed scores, `S- = -S+` (cosine -1, distance 0), and promises the query a "
             "larger gradient: the last number is the total norm of `(1 + lambda+) J(P+) + lambda- J(P-)` over that "
-            "of `J(P+)`. The third is the distance of `W_Q^-` from its start, `-I`, as a share of its norm.\n",
+            "of `J(P+)`. The third is the distance of `W_Q^-` from `-I` (its start, unless drawn at random), as a "
+            "share of its norm.\n",
             markdown(
                 ["Data set", "Model", "Cosine of S- and S+", "Distance", "Distance of W_Q^- from -I", "Gain"], opposed
             ),
@@ -292,7 +294,7 @@ def _tightness(rows: list[list[str]]) -> str:
     if least < 10:
         return "At the tightest the bound is within a factor of ten of the residual.\n"
     return (
-        f"Even where it is tightest in this table the bound is {least:.0e} times the residual: that lemma 4's is the "
+        f"Even where it is tightest in this table the bound is {least:.1e} times the residual: that lemma 4's is the "
         "larger of two such bounds says nothing about which residual is larger.\n"
     )
 

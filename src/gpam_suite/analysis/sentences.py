@@ -9,6 +9,7 @@ BY_LANGUAGE = {
 BY_DATA = {
     "cldr_de_en": {"de": "Montag 3. Mai oder 12 Stunden", "en": "Monday May 3 or 12 hours"},
     "python_docs": {"en": "Return the name of the file as a new list ."},
+    "iwslt14_sample_de_en": {language: text.lower() for language, text in BY_LANGUAGE.items()},  # it has no capitals
 }
 """Where those are too far from what the model has read."""
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gpam_suite import formatting
+
 YES, NO, OPEN = "yes", "no", "open"
-BETTER, WORSE, UNDECIDED, MISSING = "better", "worse", "undecided", "not run yet"
+BETTER, WORSE, UNDECIDED, MISSING = "better", "worse", "undecided", "not there yet"
 
 
 class Answer(NamedTuple):
@@ -18,7 +20,7 @@ class Answer(NamedTuple):
 
 class Finding(NamedTuple):
     """What one experiment says: a ``verdict`` (:data:`BETTER`, :data:`WORSE`, :data:`UNDECIDED` where neither is shown,
-    :data:`MISSING`) and its numbers in a phrase."""
+    :data:`MISSING`) and its numbers in a phrase; of what is missing, how much is there."""
 
     experiment: str
     verdict: str
@@ -31,11 +33,11 @@ def told(findings: Iterable[Finding]) -> list[str]:
     lacking = []
     for found in findings:
         if found.verdict == MISSING:
-            lacking.append(found.experiment)
+            lacking.append(f"{found.experiment} ({found.phrase})" if found.phrase else found.experiment)
         else:
             known.setdefault(found.experiment, []).append(found.phrase)
     lines = [f"[{name}](#{name}): {'; '.join(dict.fromkeys(phrases))}" for name, phrases in known.items()]
-    return [*lines, f"{MISSING}: {', '.join(lacking)}"] if lacking else lines
+    return [*lines, f"{MISSING}: {formatting.listed(lacking)}"] if lacking else lines
 
 
 def all_of(verdicts: Sequence[str], wanted: str = BETTER) -> str:

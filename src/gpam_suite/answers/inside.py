@@ -7,35 +7,40 @@ from gpam_suite.aggregate import BASELINE, FIXED, Aggregate, Row
 from gpam_suite.analysis import comparisons, draw_scatter, store
 from gpam_suite.analysis.comparisons import Comparison
 from gpam_suite.answers.answer import MISSING, UNDECIDED, Answer, Finding, all_of, at_least, told
-from gpam_suite.answers.plan import LAMBDAS, LENGTHS, LOOKED_AT, PERTURBED, planned_runs
+from gpam_suite.answers.plan import LAMBDAS, LENGTHS, LOOKED_AT, PERTURBED, main_models, planned_runs
 from gpam_suite.answers.runs import (
     NONE_FINISHED,
     Runs,
     ended,
     lacking,
     lost_seeds,
+    missing,
     turned_interval,
     unless_lost,
     verdict_of,
 )
 from gpam_suite.metrics import turned
 from gpam_suite.perturbation.found import find
-from gpam_suite.perturbation.page import TITLES
-
-_KINDS = len(TITLES)
+from gpam_suite.perturbation.kinds import KINDS
+from gpam_suite.perturbation.page import title
+from gpam_suite.records import Record
 
 
 def apart(runs: Runs) -> list[Answer]:
     """7: what is left of the tokens' differences behind the last layer; 8: the query's gradients."""
     pairs = _pairs(runs, LOOKED_AT)
-    analyses = store.read_runs(runs.results, [record for pair in pairs for record in _seeds(*pair)])
-    looked_at = [pair for pair in pairs if all(record.folder in analyses for record in _seeds(*pair))]
-    trained = _pairs(runs, (*LOOKED_AT, *LENGTHS[1]))
+    analyses = store.read_runs(runs.results, [record for found, _ in pairs for record in _seeds(runs, found)])
+    looked_at = [pair for pair in pairs if all(record.folder in analyses for record in _seeds(runs, pair[0]))]
+    logged = [
+        (found, row)
+        for found, row in _pairs(runs, (*LOOKED_AT, *LENGTHS[1]))
+        if all(record.data.get("gradient_norms") for record in _seeds(runs, found))
+    ]
     residuals = [one for one in comparisons.collapse(looked_at, analyses) if one.name == "residual"]
-    queries = [one for one in comparisons.gradients(trained) if one.name == "query"]
+    queries = [one for one in comparisons.gradients(logged) if one.name == "query"]
     return [
-        _all_larger(7, LOOKED_AT, looked_at, residuals, "relative residual", 3),
-        _all_larger(8, (*LOOKED_AT, *LENGTHS[1]), trained, queries, "gradient norm", 4),
+        _all_larger(7, runs, LOOKED_AT, looked_at, residuals, "relative residual", 3),
+        _all_larger(8, runs, (*LOOKED_AT, *LENGTHS[1]), logged, queries, "gradient norm", 4),
     ]
 
 
@@ -44,12 +49,23 @@ def _pairs(runs: Runs, names: Iterable[str]) -> comparisons.Pairs:
     return [(runs.experiment(name), runs.row(name, FIXED)) for name in names if runs.complete(name, FIXED, BASELINE)]
 
 
-def _seeds(aggregate: Aggregate, row: Row) -> tuple:
-    return (*row.finished, *aggregate.baseline.finished)
+def _planned_rows(runs: Runs, aggregate: Aggregate) -> list[Row]:
+    """Of the models that the plan wants three seeds of; the experiment is complete."""
+    return [runs.row(aggregate.experiment, model) for model in main_models(aggregate.experiment)]
+
+
+def _seeds(runs: Runs, aggregate: Aggregate) -> list[Record]:
+    return [record for row in _planned_rows(runs, aggregate) for record in row.finished]
 
 
 def _all_larger(
-    number: int, names: Sequence[str], pairs: comparisons.Pairs, compared: list[Comparison], what: str, digits: int
+    number: int,
+    runs: Runs,
+    names: Sequence[str],
+    pairs: comparisons.Pairs,
+    compared: list[Comparison],
+    what: str,
+    digits: int,
 ) -> Answer:
     findings = [_larger(one, what, digits) for one in compared]
     numbers = {found.experiment for found in findings}
@@ -58,7 +74,7 @@ def _all_larger(
         for found, row in pairs
         if found.experiment not in numbers
     ]
-    findings += lacking(names, findings)
+    findings += lacking(runs, names, findings)
     return Answer(number, all_of([found.verdict for found in findings]), told(findings))
 
 
@@ -76,7 +92,7 @@ def correlated(runs: Runs) -> list[Answer]:
     turned that it is above zero where more residual goes with a better score."""
     names = (*LOOKED_AT, *LAMBDAS)
     findings = [found for name in names for found in _correlations(runs, name)]
-    findings += lacking(names, findings)
+    findings += lacking(runs, names, findings)
     return [Answer(9, all_of([found.verdict for found in findings]), told(findings))]
 
 
@@ -84,17 +100,20 @@ def _correlations(runs: Runs, experiment: str) -> list[Finding]:
     """A finding for each stack; none before every run of the plan is there and was looked at."""
     aggregate = runs.experiment(experiment)
     rows = aggregate.rows if aggregate else ()
-    finished, findings = sum(len(row.finished) for row in rows), []
-    if sum(len(ended(row)) for row in rows) < planned_runs(experiment):
+    finished = [record for row in rows for record in row.finished]
+    analyses = store.read_runs(runs.results, finished)
+    if sum(len(ended(row)) for row in rows) < planned_runs(experiment) or len(analyses) < len(finished):
         return []
+    findings = []
     for stack, points in draw_scatter.points(runs.results, aggregate).items():
         found = draw_scatter.correlations(points)["residual"]
-        if found is None or found.count < finished:
-            return []
+        if found is None:
+            findings.append(Finding(experiment, UNDECIDED, f"{stack} too few runs, or no spread among them"))
+            continue
         low, high = turned_interval(aggregate.metric, found.low, found.high)
         rho = formatting.estimate(turned(aggregate.metric, found.rho), low, high)
         findings.append(Finding(experiment, verdict_of(low, high), f"{stack} {rho} over {found.count} runs"))
-    return findings
+    return findings or [Finding(experiment, UNDECIDED, "no run finished")]
 
 
 # ------------------------------------------------------------------------------------------------------ perturbed input
@@ -105,27 +124,29 @@ def perturbed(runs: Runs) -> list[Answer]:
     findings = [_less_hurt(runs, name) for name in PERTURBED]
     findings = [found for kinds in findings for found in kinds]
     verdicts = [found.verdict for found in findings]
-    verdicts += [MISSING] * (_KINDS * len(PERTURBED) - len(verdicts))
-    return [Answer(13, at_least(verdicts, len(verdicts) // 2 + 1), told([*findings, *lacking(PERTURBED, findings)]))]
+    return [Answer(13, at_least(verdicts, len(verdicts) // 2 + 1), told(dict.fromkeys(findings)))]
 
 
 def _less_hurt(runs: Runs, experiment: str) -> list[Finding]:
-    """A finding for each kind of perturbation; none before all seeds of both have read perturbed input."""
+    """A finding for each kind of perturbation: missing before all planned seeds have read it."""
     if not runs.complete(experiment, FIXED, BASELINE):
-        return []
+        return [missing(runs, experiment)] * len(KINDS)
     aggregate, row = runs.experiment(experiment), runs.row(experiment, FIXED)
     sides = row, aggregate.baseline
     if not all(side.finished for side in sides):
-        return [Finding(experiment, UNDECIDED, f"{NONE_FINISHED}{lost_seeds(*sides)}")] * _KINDS
+        return [Finding(experiment, UNDECIDED, f"{NONE_FINISHED}{lost_seeds(*sides)}")] * len(KINDS)
     found = find(runs.results, aggregate)
     read = {other.key: set(own) for other, own in found.rows} if found else {}
-    if any(read.get(side.key, set()) != set(side.seeds) for side in sides):
-        return []
+    if any(read.get(side.key, set()) != set(side.seeds) for side in _planned_rows(runs, aggregate)):
+        return [missing(runs, experiment)] * len(KINDS)
     findings = []
-    for (key, kind), one in found.differences.items():
-        if key == row.key:
-            low, high = turned_interval(aggregate.metric, one.low, one.high)
-            points = (end and 100 * end for end in (turned(aggregate.metric, one.estimate), low, high))
-            phrase = f"{TITLES[kind].lower()} {formatting.estimate(*points, digits=1)} points less lost"
-            findings.append(Finding(experiment, unless_lost(verdict_of(low, high), *sides), phrase))
+    for kind in KINDS:
+        name, one = title(kind, aggregate).lower(), found.differences.get((row.key, kind))
+        if one is None:
+            findings.append(Finding(experiment, MISSING, name))
+            continue
+        low, high = turned_interval(aggregate.metric, one.low, one.high)
+        points = (end and 100 * end for end in (turned(aggregate.metric, one.estimate), low, high))
+        phrase = f"{name} {formatting.estimate(*points, digits=1)} points less lost"
+        findings.append(Finding(experiment, unless_lost(verdict_of(low, high), *sides), phrase))
     return findings

@@ -88,7 +88,7 @@ def _region(runs: Runs, experiment: str) -> Finding:
     aggregate = runs.experiment(experiment)
     points = [row for row in aggregate.rows if row.model == FIXED and ended(row)] if aggregate else []
     if len(points) < GRID_POINTS or not runs.complete(experiment):
-        return missing(experiment)
+        return missing(runs, experiment)
     own = [turned(aggregate.metric, value) for value in aggregate.baseline.values(aggregate.metric).values()]
     limit = float("inf") if diverged(aggregate.baseline) else 2 * max(own) - min(own)
     lost = [row for row in points if not row.finished]

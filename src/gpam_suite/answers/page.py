@@ -7,11 +7,10 @@ from gpam_suite import formatting
 from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate
 from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
-from gpam_suite.answers.plan import PLANNED, questions
-from gpam_suite.answers.runs import Runs, compared, half_width
+from gpam_suite.answers.plan import LAMBDAS, PLANNED, questions
+from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
-from gpam_suite.metrics import QUANTITY
 
 _ANSWERS = (
     scores.better,
@@ -70,8 +69,10 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
             f"{_counted(runs, planned, FIXED, ' planned')}{also}**, at {_scale(runs, planned)}."
         )
         sentences += _resolution(runs, planned)
+        if left := len(PLANNED) - len(LAMBDAS) - len(planned):
+            sentences.append(f"{formatting.plural(left, 'planned experiment')} more are to come.")
     if others:
-        sentences.append(f"Not in the plan: {_counted(runs, others, FIXED)}.")
+        sentences.append(f"Not in the plan, with fixed lambdas: {_counted(runs, others, FIXED)}.")
     return " ".join(sentences) or "No experiment has three seeds of softmax and of daGPAM yet."
 
 
@@ -92,14 +93,21 @@ def _named(names: Sequence[str]) -> str:
 
 def _resolution(runs: Runs, names: Sequence[str]) -> list[str]:
     """How far the intervals reach, since what is smaller could not be seen."""
-    widths: dict[str, list[float]] = {}
+    widths: dict[tuple[str, int], list[float]] = {}
     for name in names:
         if (half := half_width(runs, name)) is not None:
-            widths.setdefault(QUANTITY[runs.experiment(name).metric], []).append(half)
-    spans = [f"{_span([number(half) for half in sorted(found)])} {what}" for what, found in widths.items()]
+            aggregate = runs.experiment(name)
+            widths.setdefault((aggregate.quantity, aggregate.digits), []).append(half)
+    spans = [
+        f"{_span([number(half, digits) for half in sorted(found)])} {quantity}"
+        for (quantity, digits), found in widths.items()
+    ]
     if not spans:
         return []
-    return [f"Their 95 % intervals reach {formatting.listed(spans)} to either side: less could not be seen."]
+    return [
+        f"With fixed lambdas the 95 % intervals reach {formatting.listed(spans)} to either side: less could not be "
+        "seen."
+    ]
 
 
 def _scale(runs: Runs, names: Sequence[str]) -> str:
@@ -108,10 +116,12 @@ def _scale(runs: Runs, names: Sequence[str]) -> str:
     updates = sorted(record["updates"] for row in rows for record in row.finished)
     if not sizes:
         return "sizes unknown, as every run was lost"
+    lost = {name: lost_seeds(runs.row(name, FIXED), runs.row(name, BASELINE)) for name in names}
+    diverged = "; ".join(f"{name}{seeds}" for name, seeds in lost.items() if seeds)
     return (
         f"{_span([number(size, 1) for size in sizes])} million parameters and "
-        f"{_span([formatting.count(update) for update in updates])} updates, three seeds a side: far below the paper's "
-        "scale"
+        f"{_span([formatting.count(update) for update in updates])} updates, three seeds a side"
+        f"{f' ({diverged})' if diverged else ''}: far below the paper's scale"
     )
 
 

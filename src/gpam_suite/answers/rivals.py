@@ -7,14 +7,15 @@ model counts only where it does the same in every experiment.
 from collections.abc import Callable, Sequence
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import FIXED, Row
+from gpam_suite.aggregate import FIXED, Aggregate, Row
 from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Answer, Finding, all_of, any_of, told
 from gpam_suite.answers.plan import MAIN, models
-from gpam_suite.answers.runs import Runs, ended, missing
+from gpam_suite.answers.runs import Runs, diverged, ended, missing
 from gpam_suite.metrics import turned
 
 _INSIDE = "inside"
 _AS_GOOD, _LESS = "as good", "less"
+_LOST = -float("inf")
 
 
 def rivals(runs: Runs) -> list[Answer]:
@@ -55,17 +56,16 @@ def _places(runs: Runs, experiment: str, names: Sequence[str]) -> dict[str, str]
 def _place(runs: Runs, experiment: str, row: Row, low: float, high: float) -> str:
     aggregate = runs.experiment(experiment)
     score = row.summary(aggregate.metric).mean
-    if score is None:
-        return WORSE
-    value = turned(aggregate.metric, score)
+    value = _LOST if score is None else turned(aggregate.metric, score)
     return BETTER if value > high else WORSE if value < low else _INSIDE
 
 
 def _range(runs: Runs, experiment: str) -> tuple[float, float]:
-    """Worst and best of daGPAM's seeds, turned; whatever is better than nothing where all of them are lost."""
-    aggregate = runs.experiment(experiment)
-    own = [turned(aggregate.metric, value) for value in runs.row(experiment, FIXED).values(aggregate.metric).values()]
-    return (min(own), max(own)) if own else (-float("inf"), -float("inf"))
+    """Worst and best of daGPAM's seeds, turned; nothing is worse than one that diverged."""
+    aggregate, row = runs.experiment(experiment), runs.row(experiment, FIXED)
+    own = [turned(aggregate.metric, value) for value in row.values(aggregate.metric).values()]
+    own += [_LOST] * diverged(row)
+    return min(own), max(own)
 
 
 def _finding(
@@ -73,12 +73,16 @@ def _finding(
 ) -> Finding:
     known = {name: read(place) for name, place in places.items() if place != MISSING}
     if not known:
-        return missing(experiment)
+        return missing(runs, experiment)
     aggregate, low_high = runs.experiment(experiment), _range(runs, experiment)
     passed = [runs.row(experiment, name) for name, place in known.items() if place in wanted]
-    listed = "; ".join(f"{row.label} {formatting.number(row.summary(aggregate.metric).mean)}" for row in passed)
-    worst, best = (formatting.number(abs(value)) for value in low_high)
-    seeds = f"{worst} (worst) to {best}" if runs.row(experiment, FIXED).finished else "all diverged"
+    listed = "; ".join(f"{row.label} {_score(aggregate, row.summary(aggregate.metric).mean)}" for row in passed)
+    worst, best = (_score(aggregate, None if value == _LOST else abs(value)) for value in low_high)
+    seeds = f"{worst} (worst) to {best}"
     word = " or ".join(wanted)
     phrase = f"{word}: {len(passed)} of {len(known)}{f' ({listed})' if listed else ''}, daGPAM's seeds {seeds}"
     return Finding(experiment, UNDECIDED, phrase)
+
+
+def _score(aggregate: Aggregate, value: float | None) -> str:
+    return "diverged" if value is None else formatting.number(value, aggregate.digits)

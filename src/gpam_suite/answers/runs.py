@@ -7,10 +7,11 @@ from pathlib import Path
 from gpam_suite import formatting
 from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, Aggregate, Row
 from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Finding
-from gpam_suite.answers.plan import main_models
-from gpam_suite.metrics import QUANTITY, turned
+from gpam_suite.answers.plan import main_models, planned_runs
+from gpam_suite.metrics import turned
 from gpam_suite.records import Record
 from gpam_suite.statistics import CONFIDENCE, ENOUGH_SEEDS, Difference, difference
+from gpam_suite.tables import difference_cell
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,17 @@ def diverged(row: Row) -> int:
     return len(ended(row)) - len(row.finished)
 
 
-def missing(experiment: str) -> Finding:
-    return Finding(experiment, MISSING, MISSING)
+def missing(runs: Runs, experiment: str) -> Finding:
+    """Says how many of the planned runs ended, where some did and not all."""
+    found, planned = runs.experiment(experiment), planned_runs(experiment)
+    count = sum(len(ended(row)) for row in found.rows) if found else 0
+    return Finding(experiment, MISSING, f"{count} of {planned} runs" if 0 < count < planned else "")
 
 
-def lacking(names: Sequence[str], findings: Sequence[Finding]) -> list[Finding]:
+def lacking(runs: Runs, names: Sequence[str], findings: Sequence[Finding]) -> list[Finding]:
     """A finding that says so for each of ``names`` that has none."""
     known = {found.experiment for found in findings}
-    return [missing(name) for name in names if name not in known]
+    return [missing(runs, name) for name in names if name not in known]
 
 
 def turned_interval(metric: str, low: float | None, high: float | None) -> tuple[float | None, float | None]:
@@ -112,12 +116,13 @@ def half_width(runs: Runs, experiment: str) -> float | None:
 def compared(runs: Runs, experiment: str, model: str = FIXED, base: str = BASELINE) -> Finding:
     """``model`` against ``base`` over seeds, by Holm's method where the table holds several comparisons to softmax."""
     if not runs.complete(experiment, model, base):
-        return missing(experiment)
+        return missing(runs, experiment)
     aggregate, own, other = runs.experiment(experiment), runs.row(experiment, model), runs.row(experiment, base)
     found, lost = _difference(runs, experiment, model, base), lost_seeds(own, other)
     if found is None:
         return Finding(experiment, UNDECIDED, f"{NONE_FINISHED}{lost}")
-    phrase = f"{formatting.estimate(found.estimate, found.low, found.high)} {QUANTITY[aggregate.metric]}{lost}"
+    why_none = f" ({found.method})" if found.low is None else ""
+    phrase = f"{difference_cell(aggregate, found)} {aggregate.quantity}{why_none}{lost}"
     verdict = unless_lost(verdict_of(*turned_interval(aggregate.metric, found.low, found.high)), own, other)
     corrected = aggregate.corrected(aggregate.difference).get(own.key) if base == BASELINE else None
     if verdict != UNDECIDED and corrected is not None and corrected >= 1 - CONFIDENCE:

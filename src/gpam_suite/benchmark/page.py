@@ -99,6 +99,7 @@ def _row(found: dict[str, Any], row: dict[str, Any], base: dict[str, Any], best:
     return {
         "case": found["case"],
         "device": record.device(found),
+        "threads": found["settings"]["threads"],
         "kind": found["kind"],
         "contender": row["contender"],
         "milliseconds": middle,

@@ -67,9 +67,9 @@ class Found:
 
     @cached_property
     def corrected(self) -> dict[tuple[tuple[str, str], str], float]:
-        """Holm's p values of all :attr:`differences` that have one."""
-        known = {key: found.p_value for key, found in self.differences.items() if found.p_value is not None}
-        return dict(zip(known, holm(list(known.values())), strict=True))
+        """Holm's p values of all :attr:`differences` of several seeds."""
+        several = {row.key for row, own in self.rows if len(own) > 1}
+        return holm({key: found.p_value for key, found in self.differences.items() if key[0] in several})
 
 
 def find(results: Path, aggregate: Aggregate) -> Found | None:

@@ -19,16 +19,21 @@ from gpam_suite.selection import APART, look_of, selected
 from gpam_suite.statistics import CONFIDENCE, summarise
 
 COMMAND = "python scripts/perturb.py"
-TITLES = {
-    "characters": "Character noise",
-    "dropped": "Dropped words",
-    "swapped": "Swapped words",
-    "adversarial": "Adversarial sub-words",
-}
+_TITLES = {"characters": "Character noise", "dropped": "Dropped words", "swapped": "Swapped words"}
 LABELS = {"bleu": "BLEU", "chrf": "chrF", "perplexity": "Perplexity"}
 _TITLE = "Perturbed input"
 _TEXTS = {"nmt": "sentences", "lm": "blocks (the first half is perturbed, the second half is scored)"}
 _WORSE = {"nmt": "a fall", "lm": "a rise"}
+
+
+def title(kind: str, aggregate: Aggregate) -> str:
+    """``Character noise``, ``Adversarial sub-words``."""
+    return _TITLES.get(kind) or f"Adversarial {_tokens(aggregate)}"
+
+
+def _tokens(aggregate: Aggregate) -> str:
+    """What an adversary replaces."""
+    return "characters" if aggregate.unit == "character" else "sub-words"
 
 
 def render_perturbed(results: Path, chosen: Sequence[Aggregate]) -> dict[Path, str | bytes]:
@@ -76,7 +81,7 @@ def _plot(found: Found) -> Plot:
                 if seeds:
                     band(axes, percent, seeds, look_of(found.aggregate, row), row.label)
             axes.axhline(1, color="#888888", linewidth=0.6)
-            axes.set_title(TITLES[kind])
+            axes.set_title(title(kind, found.aggregate))
             axes.set_xticks(percent)
             axes.set_xlabel("Rate in percent")
             axes.set_ylabel(f"{LABELS[found.metric]} / clean")
@@ -86,10 +91,11 @@ def _plot(found: Found) -> Plot:
 
     what = (
         f"{LABELS[found.metric]} of perturbed input over that of the same input clean, for the same model, by the rate "
-        f"of perturbed words (adversarial: sub-words), on {_texts(found)}; mean (line) and range (band) over seeds."
+        f"of perturbed words (adversarial: {_tokens(found.aggregate)}), on {_texts(found)}; mean (line) and range "
+        "(band) over seeds."
     )
     seeds = [seed for _, own in shown for seed in own]
-    said = caption(found.aggregate, what, [row for row, _ in shown], seeds, then=COMMAND)
+    said = caption(found.aggregate, what, [row for row, _ in shown], seeds, then=COMMAND, among=len(found.rows))
     return Plot("perturbed", said, 0.6 + 2.1 * ((len(kinds) + 1) // 2), paint)
 
 
@@ -115,10 +121,10 @@ def _table(found: Found, most: int | None = None) -> str:
             table.append(
                 [
                     row.label,
-                    TITLES[kind],
+                    title(kind, found.aggregate),
                     str(len(own)),
-                    formatting.plus_minus(clean.mean, clean.sd),
-                    formatting.plus_minus(last.mean, last.sd),
+                    formatting.plus_minus(clean.mean, clean.sd, found.aggregate.digits),
+                    formatting.plus_minus(last.mean, last.sd, found.aggregate.digits),
                     *(_percent(found.change(own, kind, metric)) for metric in (found.metric, *others)),
                     formatting.estimate(*(value and 100 * value for value in scaled)) if scaled else MISSING,
                     formatting.p_value(found.corrected.get((row.key, kind))),
@@ -139,7 +145,7 @@ def _how_to_read(found: Found) -> list[str]:
     rate, settings = formatting.number(100 * found.rates[-1], 0), found.settings
     first = next(iter(found.rows[0][1].values()))
     shares = ", ".join(
-        f"{TITLES[kind].lower()} {formatting.number(100 * first['kinds'][kind][-1]['changed'], 0)} %"
+        f"{title(kind, found.aggregate).lower()} {formatting.number(100 * first['kinds'][kind][-1]['changed'], 0)} %"
         for kind in settings["kinds"]
     )
     lines = [
@@ -153,7 +159,7 @@ def _how_to_read(found: Found) -> list[str]:
         left = sum(p_value < 1 - CONFIDENCE for p_value in found.corrected.values())
         lines.append(
             f"Differences to {found.aggregate.baseline.label} ({formatting.listed(one.method for one in tested)}): "
-            f"of {len(tested)} intervals {clear} exclude zero, {left} after Holm's correction."
+            f"of {formatting.plural(len(tested), 'interval')} {clear} exclude zero, {left} after Holm's correction."
         )
     elif found.differences:
         lines.append("One seed: no interval, so no difference can be told from chance.")

@@ -20,6 +20,7 @@ import gpam_fairseq  # noqa: F401
 import torch
 
 from gpam_suite.data.atomic import link_or_copy
+from gpam_suite.replacing import replaced
 from gpam_suite.stopping import Preempted, on_sigterm
 
 _EXTRA = "gpam_suite"  # our part of a checkpoint's extra_state
@@ -41,23 +42,16 @@ def exact_checkpoints(save_dir: Path) -> Iterator[None]:
         copy = staticmethod(_copy)
 
     kind = trainer.Trainer
-    stock = (
-        (checkpoint_utils, "PathManager", WholeFiles),
-        (checkpoint_utils, "torch_persistent_save", _save),
-        (trainer, "time", types.SimpleNamespace(time=time.monotonic)),
-        (kind, "state_dict", _remembering(kind.state_dict, should_stop_early)),
-        (kind, "load_checkpoint", _recalling(kind.load_checkpoint, should_stop_early)),
-    )
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in stock]
-    for owner, name, replacement in stock:
-        setattr(owner, name, replacement)
+    state_dict = _remembering(kind.state_dict, should_stop_early)
+    load_checkpoint = _recalling(kind.load_checkpoint, should_stop_early)
     vars(should_stop_early).clear()
     vars(checkpoint_utils.save_checkpoint).clear()  # the best score of an earlier run in this process
-    try:
+    with (
+        replaced(checkpoint_utils, PathManager=WholeFiles, torch_persistent_save=_save),
+        replaced(trainer, time=types.SimpleNamespace(time=time.monotonic)),
+        replaced(kind, state_dict=state_dict, load_checkpoint=load_checkpoint),
+    ):
         yield
-    finally:
-        for owner, name, original in before:
-            setattr(owner, name, original)
 
 
 def _save(state: Any, filename: str, async_write: bool = False) -> None:
@@ -131,9 +125,5 @@ def saves_before_stopping() -> Iterator[None]:
             raise Preempted(f"saved at update {trainer.get_num_updates()} of {cfg.optimization.max_update}")
         return found
 
-    fairseq_train.validate_and_save = validate_and_save
-    try:
-        with on_sigterm(asked.set):
-            yield
-    finally:
-        fairseq_train.validate_and_save = stock
+    with replaced(fairseq_train, validate_and_save=validate_and_save), on_sigterm(asked.set):
+        yield

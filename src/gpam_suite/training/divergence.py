@@ -9,6 +9,8 @@ import gpam_fairseq  # noqa: F401
 import torch
 from torch import Tensor, nn
 
+from gpam_suite.replacing import replaced
+
 
 class Diverged(Exception):
     """The loss, a gradient or a parameter stopped being a number; says at which update and where."""
@@ -25,21 +27,19 @@ def located_divergence() -> Iterator[None]:
     """
     from fairseq import trainer
 
-    stock_detector, stock_step, found = trainer.NanDetector, trainer.Trainer.train_step, []
+    stock, found = trainer.Trainer.train_step, []
 
     def train_step(self: Any, *args: Any, **kwargs: Any) -> Any:
         found[:] = [f"update {self.get_num_updates() + 1}"]
-        trainer.NanDetector = lambda model: _Detector(model, self, found)
-        return stock_step(self, *args, **kwargs)
+        with replaced(trainer, NanDetector=lambda model: _Detector(model, self, found)):
+            return stock(self, *args, **kwargs)
 
-    trainer.Trainer.train_step = train_step
     try:
-        yield
+        with replaced(trainer.Trainer, train_step=train_step):
+            yield
     except FloatingPointError as error:
         place = found[1] if len(found) > 1 else "done again, that update gave numbers"
         raise Diverged(f"{found[0]}: {place} ({error})" if found else str(error)) from None
-    finally:
-        trainer.NanDetector, trainer.Trainer.train_step = stock_detector, stock_step
 
 
 class _Detector:

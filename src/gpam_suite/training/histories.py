@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from gpam.analysis.gradients import gradient_norms
 from gpam_suite.history_rows import GRADIENT, SCALAR
 from gpam_suite.records import append_history
+from gpam_suite.replacing import replaced
 
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
 
@@ -38,11 +39,8 @@ def histories(folder: Path, every: int) -> Iterator[None]:
                 append_history(folder, {"update": update, "split": split, **values})
         return stock(trainer, clip_norm)
 
-    Trainer.clip_grad_norm = clip_grad_norm
-    try:
+    with replaced(Trainer, clip_grad_norm=clip_grad_norm):
         yield
-    finally:
-        Trainer.clip_grad_norm = stock
 
 
 def measure(model: nn.Module, factor: float = 1.0) -> dict[str, dict[str, float]]:

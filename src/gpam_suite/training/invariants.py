@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam_suite.replacing import replaced
 
 _ROWS = 32
 
@@ -44,11 +45,8 @@ def checked_attention(every: int) -> Iterator[None]:
         with _asking(trainer.get_model(), update) if due else contextlib.nullcontext():
             return stock(trainer, *args, **kwargs)
 
-    Trainer.train_step = train_step
-    try:
+    with replaced(Trainer, train_step=train_step):
         yield
-    finally:
-        Trainer.train_step = stock
 
 
 @contextlib.contextmanager

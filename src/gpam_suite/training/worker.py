@@ -28,6 +28,7 @@ from gpam_suite.evaluation.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluation.evaluate import evaluate
 from gpam_suite.mending import to_mend
 from gpam_suite.records import cut_history, write_atomically
+from gpam_suite.replacing import replaced
 from gpam_suite.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
 from gpam_suite.training.checkpoints import exact_checkpoints, saves_before_stopping
 from gpam_suite.training.distributed import distribute, leave
@@ -110,29 +111,26 @@ def _train(own: DictConfig, folder: Path, title: str) -> None:
     from fairseq.trainer import Trainer
     from fairseq_cli import train as fairseq_train
 
-    stock_init, stock_bar = Trainer.__init__, fairseq_train.progress_bar.progress_bar
+    stock_init = Trainer.__init__
 
     def init_checked(trainer: Any, cfg: Any, task: Any, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         check_attention(model, *attention_and_options(own.model))  # here, as not every task builds by FairseqTask's way
         stock_init(trainer, cfg, task, model, *args, **kwargs)
 
-    Trainer.__init__ = init_checked
     progress = Progress(folder, title, own.optimization.max_update)
-    fairseq_train.progress_bar.progress_bar = progress.bar if is_first() else silent_bar
-    try:
-        with (
-            exact_checkpoints(Path(own.checkpoint.save_dir)),
-            saves_before_stopping() if is_first() else contextlib.nullcontext(),
-            located_divergence(),
-            checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
-            histories(folder, own.common.log_interval),
-        ):
-            distributed_utils.call_main(own, fairseq_train.main)
-        leave()
-        if is_first():
-            write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
-    finally:
-        Trainer.__init__, fairseq_train.progress_bar.progress_bar = stock_init, stock_bar
+    with (
+        replaced(Trainer, __init__=init_checked),
+        replaced(fairseq_train.progress_bar, progress_bar=progress.bar if is_first() else silent_bar),
+        exact_checkpoints(Path(own.checkpoint.save_dir)),
+        saves_before_stopping() if is_first() else contextlib.nullcontext(),
+        located_divergence(),
+        checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
+        histories(folder, own.common.log_interval),
+    ):
+        distributed_utils.call_main(own, fairseq_train.main)
+    leave()
+    if is_first():
+        write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
 
 
 def _peak_bytes() -> int:
