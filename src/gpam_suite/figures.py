@@ -155,11 +155,12 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
             for index, (row, curve) in enumerate(apart):
                 _curve(axes, curve.after(start), row.label, look_of(aggregate, row), index)
             axes.set_xlabel("Updates")
-        if quantity == "token_perplexity":
+        log = " (log scale)" if quantity == "token_perplexity" else ""
+        if log:
             logarithmic(panels[0].yaxis)
-        panels[0].set_ylabel(title(quantity, aggregate.task))
-        panels[0].set_title("Whole training" + (" (log scale)" if quantity == "token_perplexity" else ""))
+        panels[0].set_ylabel(title(quantity, aggregate.task) + (log if len(halves) == 1 else ""))
         if len(halves) > 1:
+            panels[0].set_title(f"Whole training{log}")
             panels[1].set_title("Second half (linear scale)")
             inside = [curve.after(last / 2) for _, curve in curves if curve.mean[-1] <= highest]
             panels[1].set_ylim(

@@ -108,6 +108,13 @@ def fences(values: Sequence[float]) -> tuple[float, float]:
     return min(inside), max(inside)
 
 
+def with_margin(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds of an axis that show marks at ``bounds`` whole."""
+    low, high = bounds
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
 def legend_below(figure: Figure) -> None:
     """One legend below all panels, each label once."""
     found: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from gpam_suite.analysis.words import COMMAND, ROLES, TITLES
 from gpam_suite.curves import scored
 from gpam_suite.formatting import listed
 from gpam_suite.history_rows import GRADIENT, SCALAR, of_split
-from gpam_suite.plotting import Plot, legend_below, logarithmic, look
+from gpam_suite.plotting import Plot, fences, legend_below, logarithmic, look, with_margin
 from gpam_suite.provenance import commands
 from gpam_suite.records import read_history
 from gpam_suite.selection import APART, SELECTED, look_of, selected
@@ -318,7 +318,8 @@ def _attention(aggregate: Aggregate, every: list[tuple[Row, Analyses]], role: st
     what = (
         f"Attention weights, {ROLES[role]}: share of negative mass, entropy of |weights| and attention to the first "
         "token (lines: means; small marks: each head of each seed; dotted: uniform attention), and the weights' "
-        f"distribution (thin bar: 1 % to 99 %, thick bar: quartiles, mark: median).{note}"
+        "distribution (thin bar: 1 % to 99 %, thick bar: quartiles, mark: median; bars of a model with far larger "
+        f"weights leave the panel).{note}"
     )
     said = caption(aggregate, what, [row for row, _ in rows], _seeds(rows), among=len(every))
     return Plot(f"attention-{role}", said, _TWO_BY_TWO, paint)
@@ -331,12 +332,16 @@ def _aside(index: int, count: int) -> float:
 
 def _quantiles(axes: Axes, aggregate: Aggregate, shown: list[tuple[Row, Analyses]], role: str) -> None:
     low, first, middle, third, high = (QUANTILES.index(q) for q in (0.01, 0.25, 0.5, 0.75, 0.99))
+    ends: list[float] = []
     for index, (row, own) in enumerate(shown):
         values = np.mean([[module["quantiles"] for module in _modules(one, role)] for one in own], axis=0)
         style, x = look_of(aggregate, row), 1 + np.arange(len(values)) + _aside(index, len(shown))
         axes.vlines(x, values[:, low], values[:, high], color=style["color"], linewidth=1)
         axes.vlines(x, values[:, first], values[:, third], color=style["color"], linewidth=3.5)
         axes.plot(x, values[:, middle], linestyle="none", marker=style["marker"], color=style["color"], markersize=3.5)
+        ends += [*values[:, low], *values[:, high]]
+    if ends:
+        axes.set_ylim(*with_margin(fences(ends)))
     axes.axhline(0, color="#888888", linewidth=0.6)
     axes.set_ylabel("Attention weight")
 

@@ -13,7 +13,7 @@ from gpam_suite.analysis.correlation import RankCorrelation, rank_correlation
 from gpam_suite.analysis.store import read_runs
 from gpam_suite.analysis.words import COMMAND, TITLES
 from gpam_suite.formatting import listed
-from gpam_suite.plotting import Plot, fences, legend_below, look
+from gpam_suite.plotting import Plot, fences, legend_below, look, with_margin
 from gpam_suite.tables import metric_title
 
 MEASURES = ("residual", "cosine")
@@ -72,7 +72,7 @@ def plots(results: Path, aggregates: Sequence[Aggregate]) -> list[Plot]:
                     [point.score for point in chosen],
                     **{**look(index), "linestyle": "none", "markerfacecolor": "none", "label": label},
                 )
-            axes.set_ylim(*_with_margin(fences([point.score for point in own])))
+            axes.set_ylim(*with_margin(fences([point.score for point in own])))
             axes.set_title(f"{aggregate.experiment}, {stack}\n{reading(correlations(own)['residual'])}", fontsize=6.5)
             axes.set_xlabel(TITLES["residual"], fontsize=7)
             axes.set_ylabel(metric_title(aggregate), fontsize=7)
@@ -96,12 +96,6 @@ def plots(results: Path, aggregates: Sequence[Aggregate]) -> list[Plot]:
 
 def _prefix(point: Point) -> str:
     return next(prefix for prefix in _GROUPS if point.model.startswith(prefix))
-
-
-def _with_margin(bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = bounds
-    margin = 0.06 * (high - low) or 0.5
-    return low - margin, high + margin
 
 
 def reading(found: RankCorrelation | None) -> str:
