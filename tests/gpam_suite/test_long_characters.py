@@ -211,6 +211,6 @@ def test_a_run_by_character_is_scored_in_bits(tmp_path):
     build(tmp_path / "results")
     table = (tmp_path / "results" / "README.md").read_text(encoding="utf-8")
     assert "| Test perplexity per character ↓ | Test bits per character ↓ |" in table
-    assert f"{record['metrics']['test_bits_per_character']:.2f}" in table
+    assert f"{record['metrics']['test_bits_per_character']:.3f}" in table
     line = (tmp_path / "results" / "tables" / "enwik8.csv").read_text(encoding="utf-8").splitlines()[0]
     assert line.endswith("test_bits_per_character_mean,test_bits_per_character_sd")

@@ -84,10 +84,8 @@ def _with_interval(found: list[Comparison]) -> tuple[list[Comparison], str]:
     alone = {(one.aggregate.experiment, one.row.key) for one in found if one.difference.holds_zero is None}
     if not alone:
         return told, ""
-    rows = (
-        f"{formatting.plural(len(alone), 'row')} of one seed, which {'have' if len(alone) > 1 else 'has'} no interval"
-    )
-    return told, f"Left out: {rows}; the figures of their experiments show them.\n"
+    rows = formatting.plural(len(alone), "row")
+    return told, f"Left out: {rows} without an interval over seeds; the figures of their experiments show them.\n"
 
 
 # ------------------------------------------------------------------------------------------------------------ collapse
