@@ -226,7 +226,7 @@ def test_no_claim_without_a_run(tmp_path):
 def test_scatter_has_every_run(made_up):
     (aggregate,) = read_aggregates(made_up)
     (plot,) = draw_scatter.plots(made_up, [aggregate])
-    (points,) = draw_scatter.points(made_up, aggregate).values()
+    (points,) = draw_scatter.points(kept.read_runs(made_up, aggregate.records), aggregate).values()
     assert sorted((point.model, point.seed, point.collapse["residual"]) for point in points) == [
         (model, seed, pytest.approx(level - 0.01 * seed, abs=2 * _LITTLE))
         for model, level in (("dagpam", 0.5), ("softmax", 0.3))

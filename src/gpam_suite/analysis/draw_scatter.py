@@ -1,8 +1,8 @@
 """Does less rank collapse go with a better score? Every analysed run of every experiment, a dot each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib import ticker
 from matplotlib.figure import Figure
@@ -30,11 +30,10 @@ class Point(NamedTuple):
     collapse: dict[str, float]
 
 
-def points(results: Path, aggregate: Aggregate) -> dict[str, list[Point]]:
-    """Stack to every analysed run with a score and its tokens behind the stack's last layer."""
+def points(analyses: Mapping[Path, Any], aggregate: Aggregate) -> dict[str, list[Point]]:
+    """Stack to every run of the ``analyses`` with a score and its tokens behind the stack's last layer."""
     found: dict[str, list[Point]] = {}
     for row in aggregate.rows:
-        analyses = read_runs(results, row.finished)
         for record in row.finished:
             streams = analyses[record.folder]["streams"] if record.folder in analyses else {}
             for stack, own in streams.items():
@@ -55,7 +54,7 @@ def plots(results: Path, aggregates: Sequence[Aggregate]) -> list[Plot]:
     panels = [
         (aggregate, stack, own)
         for aggregate in aggregates
-        for stack, own in points(results, aggregate).items()
+        for stack, own in points(read_runs(results, aggregate.records), aggregate).items()
         if len(own) > 1
     ]
     if not panels:

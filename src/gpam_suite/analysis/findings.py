@@ -58,7 +58,7 @@ def findings(results: Path = PUBLISHED) -> str:
         ("5. The lemmas", _lemmas(pairs, analyses)),
         (
             "6. Less collapse goes with better scores (asked by the paper's reviewers)",
-            _correlation(results, aggregates),
+            _correlation(aggregates, analyses),
         ),
         ("Cost of the histories", _logging(results)),
     ]
@@ -305,10 +305,10 @@ def _middle(values: Iterable[float]) -> float:
 # --------------------------------------------------------------------------------------------------------- correlation
 
 
-def _correlation(results: Path, aggregates: list[Aggregate]) -> str:
+def _correlation(aggregates: list[Aggregate], analyses: dict[Path, Any]) -> str:
     rows, signs = [], defaultdict(list)
     for found in aggregates:
-        for stack, points in draw_scatter.points(results, found).items():
+        for stack, points in draw_scatter.points(analyses, found).items():
             for name, correlation in draw_scatter.correlations(points).items():
                 if correlation is None:
                     continue

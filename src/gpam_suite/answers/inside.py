@@ -105,7 +105,7 @@ def _correlations(runs: Runs, experiment: str) -> list[Finding]:
     if sum(len(ended(row)) for row in rows) < planned_runs(experiment) or len(analyses) < len(finished):
         return []
     findings = []
-    for stack, points in draw_scatter.points(runs.results, aggregate).items():
+    for stack, points in draw_scatter.points(analyses, aggregate).items():
         found = draw_scatter.correlations(points)["residual"]
         if found is None:
             findings.append(Finding(experiment, UNDECIDED, f"{stack} too few runs, or no spread among them"))
