@@ -54,7 +54,7 @@ def unresolved(cfg: DictConfig) -> dict[str, dict]:
 
 
 def _with_models(line: str, cfg: DictConfig) -> str:
-    for name in ("main", "controls", "alternatives", "ablations"):
+    for name in ("main", "controls", "alternatives", "ablations", "row_sum"):
         line = line.replace(f"${{{name}}}", cfg[name])
     return line
 

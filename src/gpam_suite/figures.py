@@ -1,6 +1,7 @@
 """The figures of an experiment, made from records and histories and nothing else: results, learning curves, sweeps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from gpam_suite.aggregate import Aggregate, Row, read_aggregates
 from gpam_suite.curves import Curve, learning_curve, title
 from gpam_suite.formatting import listed, number, plural
 from gpam_suite.metrics import LOWER_IS_BETTER
-from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render
+from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, note, render_all
 from gpam_suite.provenance import commands
 from gpam_suite.records import safe_name, write_files
 from gpam_suite.selection import SELECTED, look_of, selected
 from gpam_suite.statistics import ENOUGH_SEEDS, mean_interval
-from gpam_suite.sweep import Sweep, find_sweeps, symbol
+from gpam_suite.sweep import Sweep, find_sweeps, rows_sum, symbol
 from gpam_suite.tables import metric_title
 
 _FEW_POINTS = 4  # a curve of fewer has no second half
@@ -37,12 +38,10 @@ def plots(aggregate: Aggregate) -> list[Plot]:
 
 def render_figures(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, bytes]:
     """Every figure of every experiment as SVG and PNG: path to content, nothing written yet."""
-    return {
-        plot.path(results, aggregate.experiment, suffix): content
-        for aggregate in aggregates
-        for plot in plots(aggregate)
-        for suffix, content in render(plot).items()
-    }
+    files: dict[Path, bytes] = {}
+    for aggregate in aggregates:
+        files |= render_all(results, aggregate.experiment, plots(aggregate))
+    return files
 
 
 def draw(results: Path, experiment: str | None = None) -> list[Path]:
@@ -79,11 +78,11 @@ def _results(aggregate: Aggregate) -> Plot:
         for index, row in enumerate(rows):
             style, values = look(models.index(row.model)), list(row.values(metric).values())
             if not values:
-                _note(axes, index, "no seed finished")
+                note(axes, index, "no seed finished")
                 continue
             if not low <= (mean := float(np.mean(values))) <= high:
                 off = number(mean, aggregate.digits)
-                _note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
+                note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
                 continue
             above, below, colour = index - 0.13, index + 0.17, style["color"]
             if len(values) >= ENOUGH_SEEDS and (bounds := mean_interval(values)):
@@ -114,20 +113,6 @@ def _results(aggregate: Aggregate) -> Plot:
         f"95 % t interval of the mean{line}."
     )
     return Plot("results", _caption(aggregate, what, rows), 0.9 + 0.34 * len(rows), paint)
-
-
-def _note(axes: Axes, index: int, text: str, *, right: bool = False) -> None:
-    """Words in the place of a row's marks."""
-    axes.annotate(
-        text,
-        (0.98 if right else 0.02, index),
-        xycoords=("axes fraction", "data"),
-        ha="right" if right else "left",
-        va="center",
-        style="italic",
-        color="#555555",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-    )
 
 
 def _with_lost(row: Row) -> str:
@@ -183,40 +168,51 @@ def _curve(axes: Axes, curve: Curve, label: str, style: dict[str, Any], index: i
 
 
 def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
-    metric, baseline = aggregate.metric, aggregate.baseline
     rows = [row for points in sweep.lines.values() for _, row in points]
     barren = any(not row.finished for row in rows)
     one_seed = all(len(row.finished) < 2 for row in rows)
+    by_sum = len(sweep.lines) > 1 and all(rows_sum(row) is not None for row in rows)
 
     def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        if baseline and (summary := baseline.summary(metric)).mean is not None:
-            low, high = summary.mean - (summary.sd or 0.0), summary.mean + (summary.sd or 0.0)
-            axes.axhspan(low, high, color="#000000", alpha=0.12, linewidth=0)
-            axes.axhline(summary.mean, color="#000000", linewidth=1, linestyle=BASELINE_DASH, label=baseline.label)
-        for index, (label, points) in enumerate(sweep.lines.items(), start=1):
-            measured = [(x, row.summary(metric)) for x, row in points if row.finished]
-            axes.errorbar(
-                [x for x, _ in measured],
-                [summary.mean for _, summary in measured],
-                yerr=None if one_seed else [summary.sd or 0.0 for _, summary in measured],
-                label=label or sweep.model_label,
-                capsize=2.5,
-                elinewidth=0.9,
-                **look(index),
-            )
-            for x in [x for x, row in points if not row.finished]:
-                top = axes.get_xaxis_transform()
-                axes.plot([x], [0.97], transform=top, marker="x", color=look(index)["color"], clip_on=False)
-        axes.set_xlabel(" = ".join(symbol(name) for name in sweep.tied or (sweep.option,)))
-        axes.set_ylabel(metric_title(aggregate))
+        first, *others = figure.subplots(1, 2 if by_sum else 1, sharey=True, squeeze=False)[0]
+        _sweep_panel(first, aggregate, sweep, bars=not one_seed)
+        first.set_xlabel(" = ".join(symbol(name) for name in sweep.tied or (sweep.option,)))
+        first.set_ylabel(metric_title(aggregate))
+        for axes in others:
+            sums = {label: [(rows_sum(row), row) for _, row in points] for label, points in sweep.lines.items()}
+            _sweep_panel(axes, aggregate, replace(sweep, lines=sums), bars=not one_seed, joined=False)
+            axes.set_xlabel(r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$")
         legend_below(figure)
 
     option = " = ".join(sweep.tied or (sweep.option,))
-    band = " The dashed line is softmax, its band one standard deviation over seeds." if baseline else ""
+    right = ", and against what the rows of weights sum to" if by_sum else ""
+    band = " The dashed line is softmax, its band one standard deviation over seeds." if aggregate.baseline else ""
     crosses = " A cross at the top: no seed finished." if barren else ""
     what = (
-        f"{metric_title(aggregate)} against {option}: "
+        f"{metric_title(aggregate)} against {option}{right}: "
         f"{'one seed a point' if one_seed else 'mean over seeds, bars of one standard deviation'}.{band}{crosses}"
     )
     return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, rows), 3.4, paint)
+
+
+def _sweep_panel(axes: Axes, aggregate: Aggregate, sweep: Sweep, *, bars: bool, joined: bool = True) -> None:
+    metric, baseline = aggregate.metric, aggregate.baseline
+    if baseline and (summary := baseline.summary(metric)).mean is not None:
+        low, high = summary.mean - (summary.sd or 0.0), summary.mean + (summary.sd or 0.0)
+        axes.axhspan(low, high, color="#000000", alpha=0.12, linewidth=0)
+        axes.axhline(summary.mean, color="#000000", linewidth=1, linestyle=BASELINE_DASH, label=baseline.label)
+    for index, (label, points) in enumerate(sweep.lines.items(), start=1):
+        measured = [(x, row.summary(metric)) for x, row in points if row.finished]
+        style = look(index) if joined else {**look(index), "linestyle": "none"}
+        axes.errorbar(
+            [x for x, _ in measured],
+            [summary.mean for _, summary in measured],
+            yerr=[summary.sd or 0.0 for _, summary in measured] if bars else None,
+            label=label or sweep.model_label,
+            capsize=2.5,
+            elinewidth=0.9,
+            **style,
+        )
+        for x in [x for x, row in points if not row.finished]:
+            top = axes.get_xaxis_transform()
+            axes.plot([x], [0.97], transform=top, marker="x", color=style["color"], clip_on=False)

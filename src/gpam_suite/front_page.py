@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpam_suite.aggregate import Aggregate, read_aggregates
+from gpam_suite.answers.glance import glance
 from gpam_suite.answers.page import headline
 from gpam_suite.environment import ROOT
 from gpam_suite.formatting import plural
@@ -20,8 +21,8 @@ _FINDING = re.compile(r"(<!-- finding -->\n).*?(<!-- end of finding -->)", re.DO
 
 
 def filled(text: str, results: Path = PUBLISHED) -> str:
-    """``text`` with the headline in ``<!-- finding -->`` ... ``<!-- end of finding -->``, and with table, reading,
-    figure and command in each ``<!-- table: EXPERIMENT -->`` ... ``<!-- end of table -->``."""
+    """``text`` with the headline and its figure in ``<!-- finding -->`` ... ``<!-- end of finding -->``, and with
+    table, reading, figure and command in each ``<!-- table: EXPERIMENT -->`` ... ``<!-- end of table -->``."""
     aggregates = read_aggregates(results)
     by_name = {found.experiment: found for found in aggregates}
 
@@ -30,7 +31,7 @@ def filled(text: str, results: Path = PUBLISHED) -> str:
         content = f"No run of {match[2]} is published yet.\n" if found is None else f"\n{_block(found)}"
         return f"{match[1]}{content}{match[3]}"
 
-    finding = headline(results, aggregates)
+    finding = "\n\n".join([headline(results, aggregates), *glance(results, aggregates, "results")[:1]]).rstrip("\n")
     return _TABLE.sub(block, _FINDING.sub(lambda match: f"{match[1]}\n{finding}\n{match[2]}", text))
 
 

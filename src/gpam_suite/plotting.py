@@ -6,14 +6,16 @@ so that a print in grey can be read. The same data give the same SVG bytes on on
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import matplotlib
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.records import safe_name
@@ -61,6 +63,11 @@ class Plot:
         """``results/figures/<experiment>-<name>.<suffix>``."""
         return Path(results) / "figures" / f"{safe_name(experiment)}-{self.name}.{suffix}"
 
+    def markdown(self, experiment: str, folder: str = "") -> str:
+        """The figure with its caption, for a page from which ``folder`` leads to the results."""
+        link = self.path(Path(folder), experiment, "svg").as_posix()
+        return f"![{self.name} of {experiment}]({quote(link)})\n\n*{self.caption}*\n"
+
 
 def render(plot: Plot) -> dict[str, bytes]:
     """The figure's bytes in each of :data:`FORMATS`, whatever the user's own matplotlib settings are."""
@@ -74,6 +81,13 @@ def render(plot: Plot) -> dict[str, bytes]:
             figure.savefig(file, format=suffix, metadata=FORMATS[suffix])
             figure.set_layout_engine("none")  # found once, it holds for the others
     return {suffix: file.getvalue() for suffix, file in files.items()}
+
+
+def render_all(results: Path, experiment: str, plots: Iterable[Plot]) -> dict[Path, bytes]:
+    """Path to content of each figure in each of :data:`FORMATS`, nothing written yet."""
+    return {
+        plot.path(results, experiment, suffix): content for plot in plots for suffix, content in render(plot).items()
+    }
 
 
 def look(index: int) -> dict[str, Any]:
@@ -124,3 +138,17 @@ def legend_below(figure: Figure) -> None:
     longest = max((len(re.sub(r"\$.*?\$", "xx", label)) for label in found), default=0)  # a symbol takes two letters
     across = 4 if longest < 16 else 3 if longest < 24 else 2
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=across)
+
+
+def note(axes: Axes, index: int, text: str, *, right: bool = False) -> None:
+    """Words in the place of a row's marks, at the left end of the axes or at the right one."""
+    axes.annotate(
+        text,
+        (0.98 if right else 0.02, index),
+        xycoords=("axes fraction", "data"),
+        ha="right" if right else "left",
+        va="center",
+        style="italic",
+        color="#555555",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+    )

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from gpam_suite.aggregate import Aggregate, read_aggregates
 from gpam_suite.analysis.inside import inside, render_inside
+from gpam_suite.answers.glance import render_glance
 from gpam_suite.answers.page import answered
 from gpam_suite.figures import plots, render_figures
 from gpam_suite.markup import markdown
@@ -51,7 +52,9 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
     tables, figures = render_tables(results, chosen), render_figures(results, chosen)
     looked = render_inside(results, chosen, everything) | render_perturbed(results, chosen)
-    return write_files({**tables, **figures, **looked, **_render(results, everything)})
+    return write_files(
+        {**tables, **figures, **render_glance(results, everything), **looked, **_render(results, everything)}
+    )
 
 
 def _render(results: Path, aggregates: list[Aggregate]) -> dict[Path, str]:
@@ -90,10 +93,6 @@ def _section(results: Path, aggregate: Aggregate) -> list[str]:
         f"[All columns]({quote(f'tables/{name}.md')}), [CSV]({quote(f'tables/{name}.csv')}), "
         f"[LaTeX]({quote(f'tables/{name}.tex')}).\n"
     ]
-    figures = []
-    for plot in plots(aggregate):
-        path = plot.path(results, aggregate.experiment, "svg").relative_to(results).as_posix()
-        figures.append(f"![{plot.name} of {aggregate.experiment}]({quote(path)})\n\n*{plot.caption}*\n")
     return [
         f"## {aggregate.experiment}\n",
         f"{_TASK_TITLE[aggregate.task]}, {aggregate.reference['dataset_label']}.\n",
@@ -101,7 +100,7 @@ def _section(results: Path, aggregate: Aggregate) -> list[str]:
         *table,
         "What it shows:\n",
         "".join(f"- {sentence}\n" for sentence in [*reading(aggregate), SPEED]),
-        *figures,
+        *(plot.markdown(aggregate.experiment) for plot in plots(aggregate)),
         f"{HOW_MADE}\n",
         command_block(aggregate),
         "".join(f"- {line}\n" for line in provenance(aggregate)),

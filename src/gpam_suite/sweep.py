@@ -28,6 +28,12 @@ def symbol(option: str) -> str:
     return _SYMBOLS.get(option, option)
 
 
+def rows_sum(row: Row) -> float | None:
+    """What each row of daGPAM's weights sums to, ``1 + lambda+ - lambda-``; None for other models."""
+    pos, neg = (row.options.get(name) for name in ("lambda_pos", "lambda_neg"))
+    return None if pos is None or neg is None else 1 + pos - neg
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

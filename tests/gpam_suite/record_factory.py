@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 import yaml
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from gpam_suite.plotting import Plot
 from gpam_suite.records import Record, append_history, config_hash, read_record, run_folder, write_record, write_scores
 
 LABELS = {"softmax": "Softmax", "dagpam": "daGPAM", "nap": "NAP"}
@@ -156,3 +159,10 @@ def add_config(record: Record, **changes: Any) -> None:
             node = node.setdefault(key, {})
         node[last] = value
     (record.folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+def painted(plot: Plot) -> list[Axes]:
+    """The axes of a figure that was drawn, to look at."""
+    figure = Figure()
+    plot.draw(figure)
+    return figure.axes

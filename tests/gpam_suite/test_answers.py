@@ -18,6 +18,7 @@ from gpam_suite.answers.plan import (
     OTHER_DATA,
     PERTURBED,
     PLANNED,
+    ROW_SUM,
     SETTINGS,
     main_models,
     models,
@@ -32,9 +33,9 @@ SOFTMAX, AHEAD, BEHIND, LEVEL = (30.0, 30.2, 30.4), 1.0, -1.0, 0.0
 
 def runs_of(experiment, model="dagpam", ahead=LEVEL, seeds=(1, 2, 3), **fields):
     """Records whose scores are ``ahead`` of those of softmax, by a little more or less in each seed, other than in
-    those of daGPAM."""
+    models that they are compared with."""
     task = "nmt" if experiment.startswith("nmt") else "lm"
-    turn, little = 1 if task == "nmt" else -1, 0.01 if model == "dagpam" else 0.02
+    turn, little = 1 if task == "nmt" else -1, {"dagpam": 0.01, "dagpam_half_sum": 0.03}.get(model, 0.02)
     values = [SOFTMAX[seed - 1] + turn * ahead + little * (seed - 2) for seed in seeds]
     return [
         make_record(task=task, experiment=experiment, model=model, seed=seed, value=value, **fields)
@@ -72,7 +73,7 @@ def answered(results, *records):
 
 def test_every_question_of_the_plan_has_an_answer(tmp_path):
     asked = questions()
-    assert list(asked) == list(range(1, 14)) == [one.number for one in page.answers(tmp_path, [])]
+    assert list(asked) == list(range(1, 15)) == [one.number for one in page.answers(tmp_path, [])]
     assert asked[2] == ("In translation?", "better in both directions")
     assert all(question.text.endswith("?") and question.yes for question in asked.values())
 
@@ -88,14 +89,16 @@ def test_every_experiment_is_one_that_the_plan_runs():
             or f"experiment_name={name} " in names + " "
             or (f"experiment_name={start}_${{" in names)
         ), name
-    assert set(MAIN) | set(OTHER_DATA) | set(LAMBDAS) | {n for pair in LENGTHS for n in pair} == set(PLANNED)
+    parts = (MAIN, OTHER_DATA, LAMBDAS, ROW_SUM, *LENGTHS)
+    assert {name for part in parts for name in part} == set(PLANNED)
     assert set(PERTURBED) <= set(MAIN)
     assert [len(models(name)) for name in ("controls", "alternatives", "ablations")] == [3, 14, 2]
     points = re.search(r"model.lambda_pos=(\S+) model.lambda_neg=(\S+)", names)
     assert len(points[1].split(",")) * len(points[2].split(",")) == GRID_POINTS
     for lr, dropout in re.findall(r"optimization.lr=(\[\S+) fairseq.model.dropout=(\S+)", names):
         assert len(lr.split(",")) * len(dropout.split(",")) == SETTINGS
-    assert [planned_runs(name) for name in (MAIN[0], OTHER_DATA[0], LENGTHS[1][1], LAMBDAS[0])] == [28, 6, 6, 27]
+    asked = (MAIN[0], OTHER_DATA[0], LENGTHS[1][1], LAMBDAS[0], ROW_SUM[0])
+    assert [planned_runs(name) for name in asked] == [28, 6, 6, 27, 9]
     assert main_models("of_ones_own") == ()
 
 
@@ -466,6 +469,26 @@ def test_perturbed_input_must_hurt_less_in_most_kinds(tmp_path):
     for perturbed in (tmp_path / "a" / "perturbed" / "runs").glob("*/dagpam-default/seed1-*.json"):
         perturbed.unlink()
     assert numbered(tmp_path / "a")[13].answer == OPEN
+
+
+# ---------------------------------------------------------------------------------------------------- the rows' sum
+
+
+def three_sides(experiment, scaled, same_sum):
+    """How far softmax times a number, and daGPAM of that sum, are ahead of softmax."""
+    _, first, second = models("row_sum")
+    return [*softmax(experiment), *runs_of(experiment, first, scaled), *runs_of(experiment, second, same_sum)]
+
+
+@pytest.mark.parametrize(
+    "scaled, same_sum, answer", [(AHEAD, AHEAD, YES), (AHEAD, 2 * AHEAD, NO), (LEVEL, LEVEL, NO), (AHEAD, BEHIND, YES)]
+)
+def test_14_the_sum_alone(tmp_path, scaled, same_sum, answer):
+    most = [record for name in ROW_SUM[:2] for record in three_sides(name, AHEAD, AHEAD)]
+    assert answered(tmp_path, *most)[14].answer == OPEN
+    found = answered(tmp_path, *three_sides(ROW_SUM[2], scaled, same_sum))[14]
+    assert found.answer == answer and len(found.evidence) == 3
+    assert re.search(r"softmax_half less softmax .*; the second less the first ", found.evidence[2])
 
 
 # ------------------------------------------------------------------------------------------------------------- the page

@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from record_factory import add_history, failed, make_record, store
+from record_factory import add_history, failed, make_record, painted, store
 
 from gpam_suite.aggregate import read_aggregates
 from gpam_suite.curves import learning_curve, title
@@ -41,12 +41,6 @@ def _aggregate(results):
     return found
 
 
-def _painted(plot):
-    figure = Figure()
-    plot.draw(figure)
-    return figure.axes
-
-
 def _plot(results, name):
     return next(plot for plot in plots(_aggregate(results)) if plot.name == name)
 
@@ -80,7 +74,7 @@ def test_two_models_are_no_sweep(tmp_path):
 def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
     store(tmp_path, *_lambda_runs())
     plot = _plot(tmp_path, "sweep-dagpam")
-    (axes,) = _painted(plot)
+    axes, by_sum = painted(plot)
     lines = {container.get_label(): container.lines[0] for container in axes.containers}
     assert lines[r"$\lambda_+$ = 1"].get_ydata() == pytest.approx([30.15, 29.65, 29.15])
     assert lines[r"$\lambda_+$ = 0"].get_xdata() == pytest.approx([0, 0.5, 1])
@@ -88,7 +82,10 @@ def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
     low = 30.15 - 0.1 / 2**0.5  # sample deviation of 30.1 and 30.2
     assert (band.get_y(), band.get_height()) == pytest.approx((low, 2 * 0.1 / 2**0.5))
     assert axes.get_xlabel() == r"$\lambda_-$"
-    assert "against lambda_neg" in plot.caption
+    sums = {container.get_label(): container.lines[0] for container in by_sum.containers}
+    assert sums[r"$\lambda_+$ = 1"].get_xdata() == pytest.approx([2, 1.5, 1])
+    assert sums[r"$\lambda_+$ = 1"].get_ydata() == pytest.approx([30.15, 29.65, 29.15])
+    assert "against lambda_neg, and against what the rows of weights sum to" in plot.caption
     assert "band one standard deviation" in plot.caption
 
 
@@ -97,7 +94,7 @@ def test_sweep_marks_where_no_seed_finished(tmp_path):
     runs[-2:] = [failed(run) for run in runs[-2:]]
     store(tmp_path, *runs)
     plot = _plot(tmp_path, "sweep-dagpam")
-    (axes,) = _painted(plot)
+    axes, _ = painted(plot)
     crosses = [line for line in axes.lines if line.get_marker() == "x"]
     assert [line.get_xdata()[0] for line in crosses] == [1.0]
     assert "A cross at the top: no seed finished." in plot.caption
@@ -112,7 +109,7 @@ def test_results_figure_shows_every_seed(tmp_path):
         failed(make_record(seed=9)),
     )
     plot = _plot(tmp_path, "results")
-    (axes,) = _painted(plot)
+    (axes,) = painted(plot)
     assert any(np.array_equal(line.get_xdata(), values) for line in axes.lines)
     assert axes.get_yticklabels()[0].get_text() == "Softmax\n(1 of 4 lost)"
     assert axes.get_xlabel() == "Test perplexity per word (lower is better)"
@@ -121,7 +118,7 @@ def test_results_figure_shows_every_seed(tmp_path):
 
 def test_perplexities_far_apart_are_on_a_log_axis(tmp_path):
     store(tmp_path, make_record(), make_record(model="nap", value=900.0))
-    (axes,) = _painted(_plot(tmp_path, "results"))
+    (axes,) = painted(_plot(tmp_path, "results"))
     assert axes.get_xscale() == "log"
     assert "log scale" in axes.get_xlabel()
 
@@ -176,7 +173,7 @@ def test_curve_of_losses_where_no_perplexity_was_logged(tmp_path):
     for update in (1, 2):
         append_history(record.folder, {"update": update, "split": "valid", "loss_bits": 3.0 / update})
     assert learning_curve(_aggregate(tmp_path).rows[0]).mean.tolist() == [3.0, 1.5]
-    (whole,) = _painted(_plot(tmp_path, "learning-curves"))  # two points have no second half
+    (whole,) = painted(_plot(tmp_path, "learning-curves"))  # two points have no second half
     assert whole.get_ylabel() == "Validation loss in bits per token"
     assert title("token_perplexity", "recall") == "Validation perplexity per answer"
 
@@ -193,7 +190,7 @@ def test_more_curves_than_can_be_told_apart_go_grey(tmp_path):
     for record in store(tmp_path, *runs):
         add_history(record, record.headline)
     plot = _plot(tmp_path, "learning-curves")
-    whole, _ = _painted(plot)
+    whole, _ = painted(plot)
     labels = [line.get_label() for line in whole.lines if not line.get_label().startswith("_")]
     assert sorted(labels) == ["Softmax", "m0", "m1", "m2", "m6", "m7", "m8"]  # the three best, the three worst
     assert "best and the worst of the others by their score; grey: the other 3." in plot.caption
@@ -218,7 +215,7 @@ def test_a_score_far_off_is_an_arrow_and_does_not_press_the_others_together(tmp_
     scores = [30.0, 30.1, 30.2, 30.3, 30.4, 30.5, 30.6, 6.7]
     store(tmp_path, *[make_record(task="nmt", model=f"m{i}", value=value) for i, value in enumerate(scores)])
     plot = _plot(tmp_path, "results")
-    (axes,) = _painted(plot)
+    (axes,) = painted(plot)
     assert axes.get_xlim()[0] > 29 and [text.get_text() for text in axes.texts] == ["← 6.70"]
     assert "an arrow: far off" in plot.caption
     assert fences([1.0, 50.0]) == (1.0, 50.0)

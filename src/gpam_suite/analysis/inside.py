@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from gpam_suite.aggregate import Aggregate
 from gpam_suite.analysis import draw_initialisation, draw_runs, draw_scatter, draw_theory
-from gpam_suite.plotting import Plot, render
+from gpam_suite.plotting import Plot, render_all
 
 GENERAL = "analysis"
 """What figures of no single experiment are named after."""
@@ -23,13 +22,11 @@ def render_inside(results: Path, chosen: Sequence[Aggregate], everything: Sequen
     """The figures of the ``chosen`` experiments and of no single one as SVG and PNG: path to content, nothing written
     yet."""
     names = {GENERAL, *(found.experiment for found in chosen)}
-    return {
-        plot.path(results, name, suffix): content
-        for name, plots in _groups(results, everything).items()
-        if name in names
-        for plot in plots
-        for suffix, content in render(plot).items()
-    }
+    files: dict[Path, bytes] = {}
+    for name, plots in _groups(results, everything).items():
+        if name in names:
+            files |= render_all(results, name, plots)
+    return files
 
 
 def inside(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
@@ -44,7 +41,5 @@ def inside(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
     ]
     for name, plots in groups.items():
         parts.append(f"### {_TITLE}: {'without a run' if name == GENERAL else name}\n")
-        for plot in plots:
-            path = plot.path(results, name, "svg").relative_to(results).as_posix()
-            parts.append(f"![{plot.name} of {name}]({quote(path)})\n\n*{plot.caption}*\n")
+        parts += [plot.markdown(name) for plot in plots]
     return parts

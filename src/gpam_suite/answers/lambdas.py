@@ -1,12 +1,13 @@
-"""Questions 3 and 6: where trainable lambdas go, which fixed ones are good, and where it breaks."""
+"""Questions 3, 6 and 14: where trainable lambdas go, which fixed ones are good, where it breaks, and whether it is the
+rows' sum alone."""
 
 from statistics import fmean
 from typing import NamedTuple
 
 from gpam_suite import formatting
 from gpam_suite.aggregate import FIXED, TRAINABLE, Aggregate, Row
-from gpam_suite.answers.answer import MISSING, NO, Answer, Finding, all_of, any_of, told
-from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN
+from gpam_suite.answers.answer import BETTER, MISSING, NO, UNDECIDED, Answer, Finding, all_of, any_of, told
+from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN, ROW_SUM, models
 from gpam_suite.answers.runs import Runs, compared, diverged, ended, lost_seeds, missing
 from gpam_suite.metrics import turned
 
@@ -135,3 +136,26 @@ def _neighbours(points: list[Row], good: list[Row]) -> bool:
 def _listed(rows: list[Row]) -> str:
     points = ", ".join(f"({pos:g}, {neg:g})" for pos, neg in sorted(map(_point, rows)))
     return f" ({points})" if points else ""
+
+
+# ------------------------------------------------------------------------------------------------------------- the sum
+
+
+def row_sum(runs: Runs) -> list[Answer]:
+    """14: softmax times a number beats softmax, and daGPAM whose rows have that sum does not beat it."""
+    findings = [_sum_alone(runs, name) for name in ROW_SUM]
+    return [Answer(14, all_of([found.verdict for found in findings]), told(findings))]
+
+
+def _sum_alone(runs: Runs, experiment: str) -> Finding:
+    _, scaled, same_sum = models("row_sum")
+    if not runs.complete(experiment):
+        return missing(runs, experiment)
+    to_softmax = {model: compared(runs, experiment, model) for model in (scaled, same_sum)}
+    to_scaled = compared(runs, experiment, same_sum, scaled)
+    alone = to_softmax[scaled].verdict == BETTER and to_scaled.verdict != BETTER
+    phrases = [
+        f"{runs.row(experiment, model).label} less softmax {found.phrase}" for model, found in to_softmax.items()
+    ]
+    phrases.append(f"the second less the first {to_scaled.phrase}")
+    return Finding(experiment, BETTER if alone else UNDECIDED, "; ".join(phrases))

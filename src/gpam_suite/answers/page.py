@@ -7,7 +7,8 @@ from gpam_suite import formatting
 from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate
 from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
-from gpam_suite.answers.plan import LAMBDAS, PLANNED, questions
+from gpam_suite.answers.glance import glance
+from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, questions
 from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
@@ -17,6 +18,7 @@ _ANSWERS = (
     lambdas.trainable,
     rivals.rivals,
     lambdas.grid,
+    lambdas.row_sum,
     inside.apart,
     inside.correlated,
     scores.elsewhere,
@@ -44,6 +46,7 @@ def answered(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
     return [
         "## Answers\n",
         f"{headline(results, aggregates)}\n",
+        *glance(results, aggregates),
         "The questions of `docs/experiment-plan.md`, answered from its runs alone and by its rules. Yes means that the "
         "condition beside it is met; no means that it is not, which is not to say that there is no effect: the "
         "intervals (95 %, over three seeds) show what could not be seen. Open means that the runs so far do not decide "
@@ -69,7 +72,7 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
             f"{_counted(runs, planned, FIXED, ' planned')}{also}**, at {_scale(runs, planned)}."
         )
         sentences += _resolution(runs, planned)
-        if left := len(PLANNED) - len(LAMBDAS) - len(planned):
+        if left := len(PLANNED) - len(LAMBDAS) - len(ROW_SUM) - len(planned):
             sentences.append(f"{formatting.plural(left, 'planned experiment')} more are to come.")
     if others:
         sentences.append(f"Not in the plan, with fixed lambdas: {_counted(runs, others, FIXED)}.")

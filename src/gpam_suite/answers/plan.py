@@ -15,8 +15,9 @@ MAIN = LANGUAGE_MODELS + TRANSLATIONS
 OTHER_DATA = ("nmt_tatoeba", "nmt_tatoeba_post_ln", "nmt_iwslt14_sample", "nmt_iwslt14_sample_post_ln")
 LENGTHS = (("lm_shakespeare_512", "lm_shakespeare_2048"), ("recall_256", "recall_1024"))
 LAMBDAS = ("nmt_laptop_lambda", "lm_laptop_lambda")
+ROW_SUM = ("lm_laptop_row_sum", "nmt_laptop_row_sum", "lm_wikitext2_row_sum")
 PERTURBED = ("nmt_multi30k_de_en", *LANGUAGE_MODELS)
-PLANNED = (*MAIN, *OTHER_DATA, *(name for pair in LENGTHS for name in pair), *LAMBDAS)
+PLANNED = (*MAIN, *OTHER_DATA, *(name for pair in LENGTHS for name in pair), *LAMBDAS, *ROW_SUM)
 """Every experiment of the plan but those that choose its recipes."""
 LOOKED_AT = (*MAIN, *OTHER_DATA, *LENGTHS[0])
 """Those whose trained models are looked into; recall has no text to look at."""
@@ -45,12 +46,14 @@ def questions() -> dict[int, Question]:
 @cache
 def models(name: str) -> tuple[str, ...]:
     """The plan's ``main`` models, three seeds of each, or its ``controls``, ``alternatives`` or ``ablations``, one seed
-    of each; all in every experiment of :data:`MAIN`."""
+    of each; all in every experiment of :data:`MAIN`. Or those of ``row_sum``, three seeds of each in its own."""
     return tuple(OmegaConf.load(CONFIGS / "evidence.yaml")[name].split(","))
 
 
 def main_models(experiment: str) -> tuple[str, ...]:
     """The models of which the plan wants three seeds in this experiment."""
+    if experiment in ROW_SUM:
+        return models("row_sum")
     if experiment in LAMBDAS:
         return models("main")[:1]
     return models("main") if experiment in MAIN else models("main")[:2] if experiment in PLANNED else ()

@@ -13,7 +13,7 @@ from gpam_suite.analysis.draw_runs import band, caption
 from gpam_suite.formatting import MISSING
 from gpam_suite.markup import markdown
 from gpam_suite.perturbation.found import METRICS, Found, find
-from gpam_suite.plotting import Plot, legend_below, render
+from gpam_suite.plotting import Plot, legend_below, render_all
 from gpam_suite.records import safe_name
 from gpam_suite.selection import APART, look_of, selected
 from gpam_suite.statistics import CONFIDENCE, summarise
@@ -40,9 +40,7 @@ def render_perturbed(results: Path, chosen: Sequence[Aggregate]) -> dict[Path, s
     """Figures (SVG and PNG) and complete tables of the ``chosen`` experiments: path to content, nothing written yet."""
     files: dict[Path, str | bytes] = {}
     for found in filter(None, (find(results, aggregate) for aggregate in chosen)):
-        plot = _plot(found)
-        for suffix, content in render(plot).items():
-            files[plot.path(results, found.aggregate.experiment, suffix)] = content
+        files |= render_all(results, found.aggregate.experiment, [_plot(found)])
         files[results / _table_path(found)] = f"# {found.aggregate.experiment}, perturbed\n\n{_table(found)}\n" + (
             "".join(f"- {line}\n" for line in _how_to_read(found))
         )
@@ -53,11 +51,10 @@ def perturbed(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
     """Paragraphs of the report; none where no run has read perturbed input."""
     parts = []
     for found in filter(None, (find(results, aggregate) for aggregate in aggregates)):
-        name, plot = found.aggregate.experiment, _plot(found)
-        path = plot.path(results, name, "svg").relative_to(results).as_posix()
+        name = found.aggregate.experiment
         parts += [
             f"### {_TITLE}: {name}\n",
-            f"![{plot.name} of {name}]({quote(path)})\n\n*{plot.caption}*\n",
+            _plot(found).markdown(name),
             _table(found, APART),
             f"[All models]({quote(_table_path(found))}).\n",
             "".join(f"- {line}\n" for line in _how_to_read(found)),
