@@ -20,6 +20,7 @@ from gpam_suite.statistics import Difference, Summary, difference, holm, seeds_n
 BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
+LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
 
 
 @dataclass(frozen=True)
@@ -207,17 +208,25 @@ def read_aggregates(results: Path, experiment: str | None = None) -> list[Aggreg
 
 def _row(group: list[Record]) -> Row:
     first = group[0]
-    label = first["model_label"]
-    if first["overrides_label"] != DEFAULT_OPTIONS:
-        label = f"{label} ({first['overrides_label'].replace(',', ', ')})"
     return Row(
         first["model"],
-        label,
+        _label(first),
         first["overrides_label"],
         first["options"],
         tuple(record for record in group if record["status"] == "finished"),
         tuple(record for record in group if record["status"] != "finished"),
     )
+
+
+def _label(record: Record) -> str:
+    """The model with the options that are not its own; of the two lambdas both, where one of them is not."""
+    if record["overrides_label"] == DEFAULT_OPTIONS:
+        return record["model_label"]
+    changed = record["overrides_label"].split(",")
+    if any(option.partition("=")[0] in LAMBDA_LABELS for option in changed):
+        lambdas = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()]
+        changed = lambdas + [option for option in changed if option.partition("=")[0] not in LAMBDA_LABELS]
+    return f"{record['model_label']} ({', '.join(changed)})"
 
 
 def _appearance(row: Row) -> tuple[float, str, str]:

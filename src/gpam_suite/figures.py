@@ -64,6 +64,15 @@ def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row]) -> str:
     )
 
 
+def _better(metric: str) -> str:
+    return "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
+
+
+def _far_apart(metric: str, values: Sequence[float]) -> bool:
+    """Whether perplexities want a logarithmic axis."""
+    return metric in LOWER_IS_BETTER and bool(values) and max(values) > _WIDE * min(values)
+
+
 # ------------------------------------------------------------------------------------------------------------- results
 
 
@@ -94,10 +103,8 @@ def _results(aggregate: Aggregate) -> Plot:
         if aggregate.baseline and (mean := aggregate.baseline.summary(metric).mean) is not None:
             axes.axvline(mean, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=0.9)
         axes.margins(x=0.06)
-        better = "lower is better"
-        if metric not in LOWER_IS_BETTER:
-            better = "higher is better"
-        elif high > _WIDE * low:
+        better = _better(metric)
+        if _far_apart(metric, (low, high)):
             logarithmic(axes.xaxis)
             better += ", log scale"
         axes.set_yticks(range(len(rows)), [_with_lost(row) for row in rows])
@@ -169,33 +176,39 @@ def _curve(axes: Axes, curve: Curve, label: str, style: dict[str, Any], index: i
 
 def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
     rows = [row for points in sweep.lines.values() for _, row in points]
-    barren = any(not row.finished for row in rows)
     one_seed = all(len(row.finished) < 2 for row in rows)
-    by_sum = len(sweep.lines) > 1 and all(rows_sum(row) is not None for row in rows)
+    panels = [(sweep, " = ".join(symbol(name) for name in sweep.tied or (sweep.option,)))]
+    if by_sum := len(sweep.lines) > 1 and all(rows_sum(row) is not None for row in rows):
+        sums = {label: [(rows_sum(row), row) for _, row in points] for label, points in sweep.lines.items()}
+        panels.append((replace(sweep, lines=sums), r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$"))
+    log = _far_apart(aggregate.metric, [value for row in rows for value in row.values(aggregate.metric).values()])
 
     def paint(figure: Figure) -> None:
-        first, *others = figure.subplots(1, 2 if by_sum else 1, sharey=True, squeeze=False)[0]
-        _sweep_panel(first, aggregate, sweep, bars=not one_seed)
-        first.set_xlabel(" = ".join(symbol(name) for name in sweep.tied or (sweep.option,)))
-        first.set_ylabel(metric_title(aggregate))
-        for axes in others:
-            sums = {label: [(rows_sum(row), row) for _, row in points] for label, points in sweep.lines.items()}
-            _sweep_panel(axes, aggregate, replace(sweep, lines=sums), bars=not one_seed, joined=False)
-            axes.set_xlabel(r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$")
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for index, (axes, (shown, words)) in enumerate(zip(grid, panels, strict=True)):
+            _sweep_panel(axes, aggregate, shown, bars=not one_seed, joined=index == 0)
+            axes.set_xlabel(words)
+        if log:
+            logarithmic(grid[0].yaxis)
+        grid[0].set_ylabel(f"{metric_title(aggregate)}\n({_better(aggregate.metric)}{', log scale' if log else ''})")
         legend_below(figure)
 
     option = " = ".join(sweep.tied or (sweep.option,))
     right = ", and against what the rows of weights sum to" if by_sum else ""
-    band = " The dashed line is softmax, its band one standard deviation over seeds." if aggregate.baseline else ""
-    crosses = " A cross at the top: no seed finished." if barren else ""
+    band = ""
+    if (baseline := aggregate.baseline) and baseline.finished:
+        spread = ", its band one standard deviation over seeds" if len(baseline.finished) > 1 else ""
+        band = f" The dashed line is softmax{spread}."
+    crosses = "" if all(row.finished for row in rows) else " A cross at the top: no seed finished."
     what = (
         f"{metric_title(aggregate)} against {option}{right}: "
         f"{'one seed a point' if one_seed else 'mean over seeds, bars of one standard deviation'}.{band}{crosses}"
     )
-    return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, rows), 3.4, paint)
+    drawn = [*([baseline] if band else []), *rows]
+    return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, drawn), 3.4, paint)
 
 
-def _sweep_panel(axes: Axes, aggregate: Aggregate, sweep: Sweep, *, bars: bool, joined: bool = True) -> None:
+def _sweep_panel(axes: Axes, aggregate: Aggregate, sweep: Sweep, *, bars: bool, joined: bool) -> None:
     metric, baseline = aggregate.metric, aggregate.baseline
     if baseline and (summary := baseline.summary(metric)).mean is not None:
         low, high = summary.mean - (summary.sd or 0.0), summary.mean + (summary.sd or 0.0)

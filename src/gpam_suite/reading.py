@@ -27,8 +27,8 @@ def reading(aggregate: Aggregate) -> list[str]:
     sentences = [_compare(aggregate, row) for row in told]
     if len(intervals) > 1:
         sentences.append(
-            f"{len(intervals)} intervals are read here and none is corrected for that: were there no difference at "
-            "all, about one in twenty would still exclude zero by chance. " + _after_holm(aggregate)
+            f"These {len(intervals)} intervals over seeds are not corrected for their number: were there no difference "
+            "at all, about one in twenty would still exclude zero by chance. " + _after_holm(aggregate)
         )
     sentences += [f"**Warning.** {warning}" for warning in few_seeds(aggregate)]
     return sentences
@@ -66,7 +66,7 @@ def _after_holm(aggregate: Aggregate) -> str:
     corrected = aggregate.corrected(aggregate.difference)
     left = [row.label for row in aggregate.compared if corrected.get(row.key, 1.0) < 0.05]
     return (
-        f"Corrected by Holm's method, {formatting.listed(left) if left else 'none of them'} "
+        f"After Holm's correction {' and '.join(left) if left else 'none of them'} "
         f"{'differ' if len(left) > 1 else 'differs'} from {aggregate.baseline.label} over seeds at the 5 % level."
     )
 
@@ -77,7 +77,7 @@ def _on_test_set(aggregate: Aggregate, row: Row) -> str:
         return "no test over the test set, as scores are missing."
     holds = "holds zero" if found.low <= 0 <= found.high else "excludes zero"
     if (found.p_value < 1 - CONFIDENCE) != (holds == "excludes zero"):
-        holds += ", but barely (the p value says otherwise)"
+        holds += ", but barely: the p value says otherwise"
     return (
         f"over the {aggregate.units} of the test set the interval is "
         f"{formatting.interval(found.low, found.high, aggregate.digits)} "

@@ -29,9 +29,12 @@ def symbol(option: str) -> str:
 
 
 def rows_sum(row: Row) -> float | None:
-    """What each row of daGPAM's weights sums to, ``1 + lambda+ - lambda-``; None for other models."""
+    """What each row of daGPAM's weights sums to, ``1 + lambda+ - lambda-``; None for other models, learned lambdas and
+    the other reading of the formula."""
     pos, neg = (row.options.get(name) for name in ("lambda_pos", "lambda_neg"))
-    return None if pos is None or neg is None else 1 + pos - neg
+    plain = {"combination": "one_plus", "lambdas": "fixed"}
+    other = any(row.options.get(name, value) != value for name, value in plain.items())
+    return None if pos is None or neg is None or other else 1 + pos - neg
 
 
 def _is_number(value: object) -> bool:

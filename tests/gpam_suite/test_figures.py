@@ -12,7 +12,7 @@ from gpam_suite.figures import draw, plots
 from gpam_suite.plotting import fences, logarithmic, look, render
 from gpam_suite.records import append_history
 from gpam_suite.selection import APART, look_of, selected
-from gpam_suite.sweep import find_sweeps
+from gpam_suite.sweep import find_sweeps, rows_sum
 
 
 def _lambda_runs(**fields):
@@ -64,6 +64,20 @@ def test_sweep_of_tied_lambdas_is_one_line(tmp_path):
     (sweep,) = find_sweeps(_aggregate(tmp_path).rows)
     assert set(sweep.tied) == {"lambda_pos", "lambda_neg"}
     assert [[x for x, _ in points] for points in sweep.lines.values()] == [[0.2, 0.5, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "options, wanted",
+    [
+        ({"lambda_pos": 2.0, "lambda_neg": 0.5}, 2.5),
+        ({"lambda_pos": 2.0, "lambda_neg": 0.5, "lambdas": "trainable"}, None),
+        ({"lambda_pos": 2.0, "lambda_neg": 0.5, "combination": "plain"}, None),
+        ({"lambda_neg": 0.5}, None),
+    ],
+)
+def test_what_rows_sum_to(tmp_path, options, wanted):
+    store(tmp_path, make_record(model="dagpam", options=options))
+    assert rows_sum(_aggregate(tmp_path).rows[0]) == wanted
 
 
 def test_two_models_are_no_sweep(tmp_path):

@@ -92,7 +92,7 @@ def test_a_side_that_lost_a_seed_is_not_called_better(tmp_path, place, lost):
 def test_several_comparisons_carry_their_caution(tmp_path):
     nap = [make_record(model="nap", seed=seed, value=40.0 + seed) for seed in (1, 2, 3)]
     store(tmp_path, *_pairs((29.0, 29.1, 29.2)), *nap)
-    assert any(sentence.startswith("2 intervals are read here") for sentence in _reading(tmp_path))
+    assert any(sentence.startswith("These 2 intervals over seeds are not corrected") for sentence in _reading(tmp_path))
 
 
 def test_nothing_to_compare(tmp_path):

@@ -214,8 +214,8 @@ def test_several_comparisons_are_corrected(tmp_path):
     assert float(line["difference_p"]) == pytest.approx(raw["daGPAM"], rel=1e-5)
     assert float(line["difference_p_holm"]) == pytest.approx(2 * raw["daGPAM"], rel=1e-5)
     assert int(line["seeds_needed"]) == needed["daGPAM"]
-    (caution,) = [sentence for sentence in reading(found) if "intervals are read here" in sentence]
-    assert caution.endswith("Corrected by Holm's method, daGPAM differs from Softmax over seeds at the 5 % level.")
+    (caution,) = [sentence for sentence in reading(found) if "not corrected for their number" in sentence]
+    assert caution.endswith("After Holm's correction daGPAM differs from Softmax over seeds at the 5 % level.")
 
 
 def test_one_comparison_needs_no_correction(tmp_path):

@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 
 from gpam_suite import formatting
 from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
-from gpam_suite.answers.answer import UNDECIDED
-from gpam_suite.answers.plan import LAMBDAS, PLANNED, models
+from gpam_suite.answers.answer import BETTER, WORSE
+from gpam_suite.answers.plan import PLANNED, models
 from gpam_suite.answers.runs import Runs, compared, turned_interval
 from gpam_suite.formatting import listed
 from gpam_suite.metrics import turned
-from gpam_suite.plotting import BASELINE_DASH, Plot, fences, legend_below, look, note, render_all, with_margin
+from gpam_suite.paper import PAPER_BLEU
+from gpam_suite.plotting import BASELINE_DASH, Plot, fences, legend_below, look, render_all, with_margin
 
 NAME = "overview"
 """What the figures are named after."""
@@ -68,19 +69,19 @@ def _label(aggregate: Aggregate) -> str:
     return f"{aggregate.reference['dataset_label']}, {aggregate.quantity}\n{aggregate.experiment}{planned}"
 
 
-def _head(aggregate: Aggregate) -> str:
-    """A narrow label, with the standard deviation of softmax's seeds."""
-    summary = aggregate.baseline.summary(aggregate.metric)
-    spread = formatting.number(100 * summary.sd / summary.mean if summary.sd and summary.mean else None, _DIGITS)
-    return f"{aggregate.reference['dataset_label']}\n{aggregate.quantity}\nsoftmax ± {spread} %"
-
-
 def _scope(aggregates: Sequence[Aggregate]) -> str:
     seeds = sorted({seed for found in aggregates for row in found.rows for seed in row.seeds})
     return (
         f"Experiments of the plan come first. Seeds: {listed(seeds)}. Made by `python scripts/tabulate.py` from the "
         "records."
     )
+
+
+def _is_shown(runs: Runs, experiment: str, model: str) -> bool:
+    return compared(runs, experiment, model).verdict in (BETTER, WORSE)
+
+
+# -------------------------------------------------------------------------------------------------------------- daGPAM
 
 
 def _dagpam(runs: Runs) -> Plot | None:
@@ -93,103 +94,124 @@ def _dagpam(runs: Runs) -> Plot | None:
             and (own := gain(found, runs.row(found.experiment, model)))
         }
         for found in runs.aggregates
-        if found.experiment not in LAMBDAS
     }
-    shown = [found for found in runs.aggregates if sides.get(found.experiment)]
-    if not shown:
+    drawn = [found for found in runs.aggregates if sides[found.experiment]]
+    if not drawn:
         return None
-    every = [own for found in shown for own in sides[found.experiment].values()]
-    ends = [end for own in every for end in own if end is not None]
+    ends = [end for found in drawn for own in sides[found.experiment].values() for end in own if end is not None]
     low, high = fences([*ends, 0.0])
-    labels = {model: runs.row(found.experiment, model).label for found in shown for model in sides[found.experiment]}
+    labels = {model: runs.row(found.experiment, model).label for found in drawn for model in sides[found.experiment]}
+    looks = {model: {**look(index), "linestyle": "none"} for index, model in enumerate((FIXED, TRAINABLE), start=1)}
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for index, found in enumerate(shown):
+        for model, label in labels.items():
+            axes.plot([], [], **looks[model], label=label)
+        for index, found in enumerate(drawn):
             for model, own in sides[found.experiment].items():
-                place, style = index + (0.18 if model == TRAINABLE else -0.18), look(1 + (model == TRAINABLE))
-                clear = compared(runs, found.experiment, model).verdict != UNDECIDED
-                face = {"markerfacecolor": style["color"] if clear else "white", "label": labels[model]}
-                if low <= own.estimate <= high:
-                    axes.plot([own.estimate], [place], **{**style, **face, "linestyle": "none", "zorder": 3})
-                else:
-                    note(axes, place, "→" if own.estimate > high else "←", right=own.estimate > high)
-                if own.low is not None and own.high is not None:
-                    axes.plot([own.low, own.high], [place, place], color=style["color"], linewidth=1.3, zorder=2)
-                words = formatting.estimate(*own, _DIGITS)
-                axes.annotate(
-                    words,
-                    (1.02, place),
-                    xycoords=("axes fraction", "data"),
-                    va="center",
-                    fontsize=7,
-                    color=style["color"],
-                )
+                place, style = index + (0.18 if model == TRAINABLE else -0.18), looks[model]
+                face = style["color"] if _is_shown(runs, found.experiment, model) else "white"
+                axes.plot([own.estimate], [place], **style, markerfacecolor=face, zorder=3)
+                known = [end for end in own if end is not None]
+                axes.plot([min(known), max(known)], [place, place], color=style["color"], linewidth=1.3, zorder=2)
+                for end, beyond, arrow in ((low, min(known) < low, "<"), (high, max(known) > high, ">")):
+                    if beyond:
+                        axes.plot([end], [place], color=style["color"], marker=arrow, zorder=4)
+                at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7, "color": style["color"]}
+                axes.annotate(formatting.estimate(*own, _DIGITS), (1.02, place), **at)
         axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1)
         axes.set_xlim(*with_margin((low, high)))
-        axes.set_yticks(range(len(shown)), [_label(found) for found in shown], fontsize=7)
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_yticks(range(len(drawn)), [_label(found) for found in drawn], fontsize=7)
+        axes.set_ylim(len(drawn) - 0.5, -0.5)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("Better than softmax by, in percent of its score")
         legend_below(figure)
 
+    bleu = [found.baseline.summary(found.metric).mean for found in drawn if found.quantity == "BLEU"]
+    claim = [formatting.number(100 * PAPER_BLEU / mean, _DIGITS) for mean in sorted(bleu, reverse=True)]
+    paper = f" The paper's {PAPER_BLEU} BLEU would be {claim[0]} to {claim[-1]} percent here." if claim else ""
+    arrows = " Arrows: it goes on." if min(ends) < low or max(ends) > high else ""
     caption = (
         "What daGPAM gains over softmax on each test set, in percent of softmax's score (lower perplexity, higher "
         "BLEU: to the right is better): mean over seeds, and its 95 % interval (paired t). A full mark is a difference "
-        "that is shown, after Holm's correction where a table has several; an empty one is not; an arrow: far off. "
-        f"{_scope(shown)}"
+        "that is shown, after Holm's correction where a table has several; an empty one is not; no mark: not run with "
+        f"three seeds.{arrows}{paper} {_scope(drawn)}"
     )
-    return Plot("dagpam", caption, 0.9 + 0.42 * len(shown), paint)
+    return Plot("dagpam", caption, 0.9 + 0.42 * len(drawn), paint)
+
+
+# ---------------------------------------------------------------------------------------------------------- all models
 
 
 def _everyone(runs: Runs) -> Plot | None:
-    """A table of colours: a row a model, a column an experiment."""
-    rivals = models("alternatives")
-    shown = [
-        found
-        for found in runs.aggregates
-        if found.baseline and any(runs.row(found.experiment, name) for name in rivals)
-    ]
+    """A table of colours: a row a model, a column an experiment that has a rival's score."""
     names = [name for kind in _KINDS for name in models(kind) if name != BASELINE]
-    names = [name for name in names if any(runs.row(found.experiment, name) for found in shown)]
-    if not shown:
+    columns = {
+        found.experiment: {
+            name: own.estimate
+            for name in names
+            if (row := runs.row(found.experiment, name)) and (own := gain(found, row))
+        }
+        for found in runs.aggregates
+    }
+    drawn = [found for found in runs.aggregates if columns[found.experiment].keys() & models("alternatives")]
+    if not drawn:
         return None
-    values = np.array([[_estimate(runs, found, name) for found in shown] for name in names], dtype=float)
-    labels = [next(row.label for found in shown if (row := runs.row(found.experiment, name))) for name in names]
-    groups = np.cumsum([sum(name in models(kind) for name in names) for kind in _KINDS])[:-1]
+    names = [name for name in names if any(name in columns[found.experiment] for found in drawn)]
+    labels = [next(row.label for found in drawn if (row := runs.row(found.experiment, name))) for name in names]
+    limits = {
+        task: max(abs(end) for end in fences([*_values(columns, drawn, task), 0.0])) or 1.0
+        for task in {found.task for found in drawn}
+    }
+    ends = np.cumsum([sum(name in models(kind) for name in names) for kind in _KINDS])[:-1]
+    planned = sum(found.experiment in PLANNED for found in drawn)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        limits = [max(map(abs, fences(column[np.isfinite(column)].tolist()))) or 1.0 for column in values.T]
-        shade = np.clip(values / limits, -1, 1)
+        shade = np.full((len(names), len(drawn)), np.nan)
+        for place in np.ndindex(shade.shape):
+            name, found = names[place[0]], drawn[place[1]]
+            value, words, weight = columns[found.experiment].get(name), formatting.MISSING, "normal"
+            if value is not None:
+                shade[place] = np.clip(value / limits[found.task], -1, 1)
+                several = len(runs.row(found.experiment, name).finished) > 1
+                star = "*" if several and _is_shown(runs, found.experiment, name) else ""
+                words, weight = f"{formatting.signed(value, _DIGITS)}{star}", "bold" if several else "normal"
+            at = {"ha": "center", "va": "center", "fontsize": 7, "weight": weight}
+            colour = "white" if abs(shade[place]) > _DARK else "black"
+            axes.annotate(words, (place[1] + 0.5, place[0] + 0.5), color=colour, **at)
         axes.pcolormesh(np.ma.masked_invalid(shade), cmap="PuOr", vmin=-1.3, vmax=1.3)
-        for (row, column), value in np.ndenumerate(values):
-            seeds = runs.row(shown[column].experiment, names[row])
-            words = "–" if np.isnan(value) else formatting.signed(value, _DIGITS)
-            weight = "bold" if seeds and len(seeds.finished) > 1 else "normal"
-            colour = "white" if abs(shade[row, column]) > _DARK else "black"
-            at = {"ha": "center", "va": "center", "fontsize": 7, "weight": weight, "color": colour}
-            axes.annotate(words, (column + 0.5, row + 0.5), **at)
-        for line in groups:
-            axes.axhline(line, color="white", linewidth=3)
+        for end in ends:
+            axes.axhline(end, color="white", linewidth=3)
+        axes.axvline(planned, color="white", linewidth=3)
         axes.grid(visible=False)
         axes.tick_params(length=0)
         axes.set_yticks(np.arange(len(names)) + 0.5, labels, fontsize=7.5)
         axes.set_ylim(len(names), 0)
-        axes.set_xticks(np.arange(len(shown)) + 0.5, [_head(found) for found in shown], fontsize=6)
+        axes.set_xticks(np.arange(len(drawn)) + 0.5, [_head(found) for found in drawn], fontsize=6)
         axes.xaxis.tick_top()
 
     caption = (
         "What every model gains over softmax on each test set, in percent of softmax's score (lower perplexity, higher "
-        "BLEU: above zero is better). Bold: a mean over several seeds; the others have one, so set them against the "
-        "standard deviation of softmax's seeds at the head of each column, in percent too. Colours: violet is better, "
-        "orange worse, each column on a scale of its own. From top to bottom: daGPAM, softmax with its parameters, "
-        f"FLOPs or more heads, daGPAM without a part, and other mechanisms. {_scope(shown)}"
+        "BLEU: above zero is better). Bold: a mean over several seeds, with * where a difference is shown; the others "
+        "have one seed, and may be set against how far seeds of one model lie apart (their standard deviation, pooled "
+        "over softmax and the bold models, at the head of each column). Violet is better, orange worse, on one scale "
+        "for each task. From top to bottom: daGPAM, softmax with more heads or daGPAM's parameters or FLOPs, daGPAM "
+        "without a part, and other mechanisms; from left to right: "
+        f"{listed(found.experiment for found in drawn)}. {_scope(drawn)}"
     )
     return Plot("models", caption, 0.8 + 0.21 * len(names), paint)
 
 
-def _estimate(runs: Runs, aggregate: Aggregate, name: str) -> float:
-    row = runs.row(aggregate.experiment, name)
-    found = gain(aggregate, row) if row else None
-    return found.estimate if found else float("nan")
+def _values(columns: dict[str, dict[str, float]], drawn: Sequence[Aggregate], task: str) -> list[float]:
+    return [value for found in drawn if found.task == task for value in columns[found.experiment].values()]
+
+
+def _head(aggregate: Aggregate) -> str:
+    """What is measured on what, and how far seeds lie apart, in percent too."""
+    spreads = [own.sd for row in aggregate.rows if (own := row.summary(aggregate.metric)).sd is not None]
+    mean = aggregate.baseline.summary(aggregate.metric).mean
+    spread = 100 * float(np.sqrt(np.mean(np.square(spreads)))) / mean if spreads else None
+    return (
+        f"{aggregate.reference['dataset_label']}\n{aggregate.quantity}\nseeds ± {formatting.number(spread, _DIGITS)} %"
+    )

@@ -36,11 +36,13 @@ def apart(runs: Runs) -> list[Answer]:
         for found, row in _pairs(runs, (*LOOKED_AT, *LENGTHS[1]))
         if all(record.data.get("gradient_norms") for record in _seeds(runs, found))
     ]
-    residuals = [one for one in comparisons.collapse(looked_at, analyses) if one.name == "residual"]
+    collapse = comparisons.collapse(looked_at, analyses)
+    residuals = [one for one in collapse if one.name == "residual"]
+    cosines = {(one.aggregate.experiment, one.stack): one for one in collapse if one.name == "cosine"}
     queries = [one for one in comparisons.gradients(logged) if one.name == "query"]
     return [
-        _all_larger(7, runs, LOOKED_AT, looked_at, residuals, "relative residual", 3),
-        _all_larger(8, runs, (*LOOKED_AT, *LENGTHS[1]), logged, queries, "gradient norm", 4),
+        _all_larger(7, runs, LOOKED_AT, looked_at, residuals, "relative residual", 3, cosines),
+        _all_larger(8, runs, (*LOOKED_AT, *LENGTHS[1]), logged, queries, "gradient norm", 4, {}),
     ]
 
 
@@ -66,8 +68,9 @@ def _all_larger(
     compared: list[Comparison],
     what: str,
     digits: int,
+    cosines: dict[tuple[str, str], Comparison],
 ) -> Answer:
-    findings = [_larger(one, what, digits) for one in compared]
+    findings = [_larger(one, what, digits, cosines.get((one.aggregate.experiment, one.stack))) for one in compared]
     numbers = {found.experiment for found in findings}
     findings += [
         Finding(found.experiment, UNDECIDED, f"{NONE_FINISHED}{lost_seeds(row, found.baseline)}")
@@ -78,13 +81,19 @@ def _all_larger(
     return Answer(number, all_of([found.verdict for found in findings]), told(findings))
 
 
-def _larger(one: Comparison, what: str, digits: int) -> Finding:
-    base, own, change = one.cells(digits)
+def _larger(one: Comparison, what: str, digits: int, cosine: Comparison | None) -> Finding:
+    """The verdict is of ``one``; what the cosine similarity says beside it is only told."""
     sides = one.row, one.aggregate.baseline
     stack = f"{one.stack}, " if one.stack else ""
-    phrase = f"{stack}{what} {own} against {base} ({change}){lost_seeds(*sides)}"
+    beside = f", mean cosine similarity {_against(cosine, digits)}" if cosine else ""
+    phrase = f"{stack}{what} {_against(one, digits)}{beside}{lost_seeds(*sides)}"
     verdict = unless_lost(verdict_of(one.difference.low, one.difference.high), *sides)
     return Finding(one.aggregate.experiment, verdict, phrase)
+
+
+def _against(one: Comparison, digits: int) -> str:
+    base, own, change = one.cells(digits)
+    return f"{own} against {base} ({change})"
 
 
 def correlated(runs: Runs) -> list[Answer]:

@@ -1,17 +1,15 @@
-"""Questions 3, 6 and 14: where trainable lambdas go, which fixed ones are good, where it breaks, and whether it is the
-rows' sum alone."""
+"""Questions 3, 6 and 14: where trainable lambdas go, which fixed ones are good, and what the rows' sum does alone."""
 
 from statistics import fmean
 from typing import NamedTuple
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import FIXED, TRAINABLE, Aggregate, Row
-from gpam_suite.answers.answer import BETTER, MISSING, NO, UNDECIDED, Answer, Finding, all_of, any_of, told
+from gpam_suite.aggregate import FIXED, LAMBDA_LABELS, TRAINABLE, Aggregate, Row
+from gpam_suite.answers.answer import MISSING, NO, OPEN, YES, Answer, Finding, all_of, at_least, told
 from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN, ROW_SUM, models
 from gpam_suite.answers.runs import Runs, compared, diverged, ended, lost_seeds, missing
 from gpam_suite.metrics import turned
 
-_NAMES = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
 _BEHIND = 0.1  # of softmax's mean score
 _GOOD, _NOTHING = "good", "nothing"
 
@@ -23,6 +21,8 @@ def trainable(runs: Runs) -> list[Answer]:
     moves = {found.experiment: _moves(runs.row(found.experiment, TRAINABLE)) for found in known}
     directions = {tuple(move.up for move in seed) for seeds in moves.values() for seed in seeds}
     answer = NO if len(directions) > 1 else all_of([found.verdict for found in findings])
+    if answer == YES and not directions:  # no record says where they went
+        answer = OPEN
     said = {found.experiment: _phrase(runs, found, moves[found.experiment]) for found in known}
     findings = [found._replace(phrase=said.get(found.experiment, found.phrase)) for found in findings]
     return [Answer(3, answer, told(findings))]
@@ -49,7 +49,7 @@ def _moves(row: Row) -> list[list[_Move]]:
     return [
         [
             _Move(name, record["options"][name], [end for key, end in learned.items() if key.startswith(f"{name}/")])
-            for name in _NAMES
+            for name in LAMBDA_LABELS
         ]
         for record in row.finished
         if (learned := record.data.get("learned_scalars"))
@@ -62,13 +62,23 @@ def _phrase(runs: Runs, against_fixed: Finding, moves: list[list[_Move]]) -> str
     for seeds in zip(*moves, strict=True):
         means, ends = [seed.mean for seed in seeds], [end for seed in seeds for end in seed.ends]
         parts.append(
-            f"{_NAMES[seeds[0].name]} from {seeds[0].start:g} to {_span(means)} (mean over modules; single modules "
-            f"{_span(ends)})"
+            f"{LAMBDA_LABELS[seeds[0].name]} from {seeds[0].start:g} to {_span(means)} (mean over modules; single "
+            f"modules {_span(ends)})"
         )
     if moves:
-        sums = _span([1 + pos.mean - neg.mean for pos, neg in moves])
-        parts.append(f"so the rows' sum went from {1 + moves[0][0].start - moves[0][1].start:g} to {sums}")
+        start = 1 + moves[0][0].start - moves[0][1].start
+        parts.append(f"so the rows' sum went from {start:g} to {_sums(moves)}")
     return "; ".join(parts)
+
+
+def learned_sums(row: Row) -> str | None:
+    """What the rows of weights came to sum to (mean over modules): the span over seeds; None where no record says."""
+    moves = _moves(row)
+    return _sums(moves) if moves else None
+
+
+def _sums(moves: list[list[_Move]]) -> str:
+    return _span([1 + pos.mean - neg.mean for pos, neg in moves])
 
 
 def _span(values: list[float]) -> str:
@@ -82,7 +92,7 @@ def grid(runs: Runs) -> list[Answer]:
     """6: neighbouring points that beat softmax's best seed by more than its seeds' range; those that fall behind or are
     lost."""
     findings = [_region(runs, name) for name in LAMBDAS]
-    return [Answer(6, any_of([all_of([found.verdict], _GOOD) for found in findings]), told(findings))]
+    return [Answer(6, at_least([found.verdict for found in findings], 1, _GOOD), told(findings))]
 
 
 def _region(runs: Runs, experiment: str) -> Finding:
@@ -109,7 +119,8 @@ def _without_lambdas(aggregate: Aggregate, points: list[Row]) -> str:
     found = next((aggregate.difference(row) for row in points if _point(row) == (0, 0)), None)
     if found is None:
         return ""
-    return f"; (0, 0), which is softmax by its formula, lies {formatting.signed(found.estimate)} from softmax's mean"
+    far = formatting.signed(found.estimate, aggregate.digits)
+    return f"; (0, 0), which is softmax by its formula, lies {far} {aggregate.quantity} from softmax's mean"
 
 
 def _turned(aggregate: Aggregate, row: Row) -> float:
@@ -142,20 +153,18 @@ def _listed(rows: list[Row]) -> str:
 
 
 def row_sum(runs: Runs) -> list[Answer]:
-    """14: softmax times a number beats softmax, and daGPAM whose rows have that sum does not beat it."""
-    findings = [_sum_alone(runs, name) for name in ROW_SUM]
-    return [Answer(14, all_of([found.verdict for found in findings]), told(findings))]
+    """14: better than softmax whose rows have the same sum, in two experiments or more."""
+    findings = [_at_one_sum(runs, name) for name in ROW_SUM]
+    return [Answer(14, at_least([found.verdict for found in findings], 2), told(findings))]
 
 
-def _sum_alone(runs: Runs, experiment: str) -> Finding:
+def _at_one_sum(runs: Runs, experiment: str) -> Finding:
+    """The verdict is on daGPAM against scaled softmax; how far each is from softmax is told beside it."""
     _, scaled, same_sum = models("row_sum")
-    if not runs.complete(experiment):
-        return missing(runs, experiment)
-    to_softmax = {model: compared(runs, experiment, model) for model in (scaled, same_sum)}
-    to_scaled = compared(runs, experiment, same_sum, scaled)
-    alone = to_softmax[scaled].verdict == BETTER and to_scaled.verdict != BETTER
-    phrases = [
-        f"{runs.row(experiment, model).label} less softmax {found.phrase}" for model, found in to_softmax.items()
-    ]
-    phrases.append(f"the second less the first {to_scaled.phrase}")
-    return Finding(experiment, BETTER if alone else UNDECIDED, "; ".join(phrases))
+    found = compared(runs, experiment, same_sum, scaled)
+    if found.verdict == MISSING:
+        return found
+    label = {model: runs.row(experiment, model).label for model in (scaled, same_sum)}
+    phrases = [f"{label[same_sum]} less {label[scaled]} {found.phrase}"]
+    phrases += [f"{label[model]} less softmax {compared(runs, experiment, model).phrase}" for model in label]
+    return found._replace(phrase="; ".join(phrases))

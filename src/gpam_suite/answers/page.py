@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpam_suite import formatting
-from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate
+from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
 from gpam_suite.answers.glance import glance
-from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, questions
+from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, models, questions
 from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
+from gpam_suite.metrics import turned
+from gpam_suite.paper import PAPER_BLEU
 
 _ANSWERS = (
     scores.better,
@@ -69,23 +71,24 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
         also = f"; with trainable lambdas {_counted(runs, trained, TRAINABLE)}" if trained else ""
         sentences.append(
             "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be "
-            f"{_counted(runs, planned, FIXED, ' planned')}{also}**, at {_scale(runs, planned)}."
+            f"{_counted(runs, planned, FIXED)}{also}**, at {_scale(runs, planned)}."
         )
-        sentences += _resolution(runs, planned)
-        if left := len(PLANNED) - len(LAMBDAS) - len(ROW_SUM) - len(planned):
-            sentences.append(f"{formatting.plural(left, 'planned experiment')} more are to come.")
+        sentences += _beside(runs, trained) + _resolution(runs, planned)
+        comparisons = len(PLANNED) - len(LAMBDAS) - len(ROW_SUM)
+        if left := comparisons - len(planned):
+            sentences.append(f"Of the plan's {comparisons} comparisons of the two, {left} are to come.")
     if others:
         sentences.append(f"Not in the plan, with fixed lambdas: {_counted(runs, others, FIXED)}.")
     return " ".join(sentences) or "No experiment has three seeds of softmax and of daGPAM yet."
 
 
-def _counted(runs: Runs, names: Sequence[str], model: str, kind: str = "") -> str:
+def _counted(runs: Runs, names: Sequence[str], model: str) -> str:
     verdicts = [compared(runs, name, model).verdict for name in names]
     better, worse = (
         [name for name, own in zip(names, verdicts, strict=True) if own == verdict] for verdict in (BETTER, WORSE)
     )
     return (
-        f"better than softmax in {len(better)} of {len(names)}{kind} experiments{_named(better)} and worse in "
+        f"better than softmax in {len(better)} of {len(names)} experiments{_named(better)} and worse in "
         f"{len(worse)}{_named(worse)}"
     )
 
@@ -94,8 +97,32 @@ def _named(names: Sequence[str]) -> str:
     return f" ({', '.join(names)})" if names else ""
 
 
+def _beside(runs: Runs, names: Sequence[str]) -> list[str]:
+    """What belongs beside a gain of trainable lambdas: what they made rows sum to, and what other mechanisms gain."""
+    return [
+        f"In {name} {' and '.join(said)}."
+        for name in names
+        if compared(runs, name, TRAINABLE).verdict == BETTER
+        and (said := _learned(runs.row(name, TRAINABLE)) + _ahead(runs, name))
+    ]
+
+
+def _learned(row: Row) -> list[str]:
+    sums = lambdas.learned_sums(row)
+    return [f"they made the rows of weights sum to {sums}"] if sums else []
+
+
+def _ahead(runs: Runs, name: str) -> list[str]:
+    """How many other mechanisms score better than trainable lambdas."""
+    metric = runs.experiment(name).metric
+    rows = [runs.row(name, model) for model in (TRAINABLE, *models("alternatives"))]
+    own, *others = (turned(metric, mean) for row in rows if row and (mean := row.summary(metric).mean) is not None)
+    ahead = sum(other > own for other in others)
+    return [f"{ahead} of {len(others)} other mechanisms, one seed each, score better still"] if others else []
+
+
 def _resolution(runs: Runs, names: Sequence[str]) -> list[str]:
-    """How far the intervals reach, since what is smaller could not be seen."""
+    """How far the intervals reach, and whether the paper's gain in BLEU would lie within them."""
     widths: dict[tuple[str, int], list[float]] = {}
     for name in names:
         if (half := half_width(runs, name)) is not None:
@@ -107,10 +134,11 @@ def _resolution(runs: Runs, names: Sequence[str]) -> list[str]:
     ]
     if not spans:
         return []
-    return [
-        f"With fixed lambdas the 95 % intervals reach {formatting.listed(spans)} to either side: less could not be "
-        "seen."
-    ]
+    bleu = [half for (quantity, _), found in widths.items() if quantity == "BLEU" for half in found]
+    unseen = (
+        f", so a gain of the paper's {PAPER_BLEU} BLEU could not be seen" if min(bleu, default=0) > PAPER_BLEU else ""
+    )
+    return [f"With fixed lambdas the 95 % intervals reach {formatting.listed(spans)} to either side{unseen}."]
 
 
 def _scale(runs: Runs, names: Sequence[str]) -> str:
