@@ -9,7 +9,7 @@ from typing import Any
 
 from gpam_suite import formatting
 from gpam_suite.aggregate import Aggregate, Row
-from gpam_suite.statistics import Difference, difference
+from gpam_suite.statistics import Difference, difference, side_of_zero
 
 CANDIDATE = "dagpam"
 COLLAPSE = {"residual": 1, "cosine": -1, "effective_rank": 1}
@@ -38,9 +38,9 @@ class Comparison:
     def sign(self) -> int:
         """-1, 0 or 1 as the interval of the difference lies below, around or above zero; 0 without an interval, and
         where a side lost a seed."""
-        if self.difference.holds_zero is not False or self.row.lost or self.aggregate.baseline.lost:
+        if self.row.lost or self.aggregate.baseline.lost:
             return 0
-        return 1 if self.difference.estimate > 0 else -1
+        return side_of_zero(self.difference.low, self.difference.high)
 
     @property
     def means(self) -> tuple[float, float]:

@@ -17,10 +17,6 @@ class RankCorrelation(NamedTuple):
     high: float
     count: int
 
-    @property
-    def holds_zero(self) -> bool:
-        return self.low <= 0 <= self.high
-
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> RankCorrelation | None:
     """Spearman's rank correlation; ``tanh(atanh(rho) -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3)))`` bounds it (Bonett and

@@ -30,6 +30,7 @@ from gpam_suite.markup import markdown
 from gpam_suite.metrics import turned
 from gpam_suite.reading import reading
 from gpam_suite.records import write_atomically
+from gpam_suite.statistics import side_of_zero
 
 PAGE = ROOT / "docs" / "findings.md"
 _NOT_YET = "No run has been looked at for this yet: train, then `make analyse`.\n"
@@ -312,8 +313,8 @@ def _correlation(aggregates: list[Aggregate], analyses: dict[Path, Any]) -> str:
             for name, correlation in draw_scatter.correlations(points).items():
                 if correlation is None:
                     continue
-                claimed = COLLAPSE[name] * turned(found.metric, correlation.rho) > 0
-                signs[stack, name].append(0 if correlation.holds_zero else 1 if claimed else -1)
+                side = turned(found.metric, side_of_zero(correlation.low, correlation.high))
+                signs[stack, name].append(COLLAPSE[name] * side)
                 interval = formatting.interval(correlation.low, correlation.high)
                 said = f"{formatting.number(correlation.rho)} {interval}"
                 rows.append([found.experiment, stack, TITLES[name], said, str(correlation.count)])

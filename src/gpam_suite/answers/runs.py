@@ -10,7 +10,7 @@ from gpam_suite.answers.answer import BETTER, MISSING, UNDECIDED, WORSE, Finding
 from gpam_suite.answers.plan import main_models, planned_runs
 from gpam_suite.metrics import turned
 from gpam_suite.records import Record
-from gpam_suite.statistics import CONFIDENCE, ENOUGH_SEEDS, Difference, difference
+from gpam_suite.statistics import CONFIDENCE, ENOUGH_SEEDS, Difference, difference, side_of_zero
 from gpam_suite.tables import difference_cell
 
 
@@ -69,9 +69,7 @@ def turned_interval(metric: str, low: float | None, high: float | None) -> tuple
 
 def verdict_of(low: float | None, high: float | None) -> str:
     """What an interval of a gain says: better above zero, worse below it; undecided without one."""
-    if low is None or high is None:
-        return UNDECIDED
-    return BETTER if low > 0 else WORSE if high < 0 else UNDECIDED
+    return {1: BETTER, -1: WORSE, 0: UNDECIDED}[side_of_zero(low, high)]
 
 
 def unless_lost(verdict: str, own: Row, base: Row) -> str:

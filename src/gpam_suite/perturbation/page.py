@@ -82,6 +82,7 @@ def _plot(found: Found) -> Plot:
             axes.set_xticks(percent)
             axes.set_xlabel("Rate in percent")
             axes.set_ylabel(f"{LABELS[found.metric]} / clean")
+            axes.ticklabel_format(axis="y", useOffset=False)
         for axes in list(grid.flat)[len(kinds) :]:
             axes.set_visible(False)
         legend_below(figure)
