@@ -520,8 +520,8 @@ def test_a_gain_of_trainable_lambdas_is_told_with_what_stands_beside_it(tmp_path
     store(tmp_path, *softmax(MAIN[2]), *runs_of(MAIN[2]), *learned, *rivals)
     said = page.headline(tmp_path, read_aggregates(tmp_path))
     assert (
-        f"In {MAIN[2]} they made the rows of weights sum to 0.20 … 0.30 and 1 of 2 other mechanisms, one seed each, "
-        "score better still."
+        f"In {MAIN[2]} trainable lambdas made the rows of weights sum to 0.20 … 0.30, and 1 of 2 other mechanisms, one "
+        "seed each, score better still."
     ) in said
 
 

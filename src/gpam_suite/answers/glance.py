@@ -1,6 +1,7 @@
 """The experiments at a glance: what each model gains over softmax in percent of its score, so that perplexity and BLEU
 share a figure. Above zero is better."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ NAME = "overview"
 """What the figures are named after."""
 _KINDS = ("main", "controls", "ablations", "alternatives")
 _DIGITS = 1
+_NARROW = 15  # letters that fit above a column
 _DARK = 0.7  # from this share of a colour scale on, black letters cannot be read
 
 
@@ -212,6 +214,9 @@ def _head(aggregate: Aggregate) -> str:
     spreads = [own.sd for row in aggregate.rows if (own := row.summary(aggregate.metric)).sd is not None]
     mean = aggregate.baseline.summary(aggregate.metric).mean
     spread = 100 * float(np.sqrt(np.mean(np.square(spreads)))) / mean if spreads else None
-    return (
-        f"{aggregate.reference['dataset_label']}\n{aggregate.quantity}\nseeds ± {formatting.number(spread, _DIGITS)} %"
+    words = (
+        aggregate.reference["dataset_label"],
+        aggregate.quantity,
+        f"seeds ± {formatting.number(spread, _DIGITS)} %",
     )
+    return "\n".join(line for part in words for line in textwrap.wrap(part, _NARROW))

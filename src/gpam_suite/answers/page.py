@@ -100,7 +100,7 @@ def _named(names: Sequence[str]) -> str:
 def _beside(runs: Runs, names: Sequence[str]) -> list[str]:
     """What belongs beside a gain of trainable lambdas: what they made rows sum to, and what other mechanisms gain."""
     return [
-        f"In {name} {' and '.join(said)}."
+        f"In {name} {', and '.join(said)}."
         for name in names
         if compared(runs, name, TRAINABLE).verdict == BETTER
         and (said := _learned(runs.row(name, TRAINABLE)) + _ahead(runs, name))
@@ -109,7 +109,7 @@ def _beside(runs: Runs, names: Sequence[str]) -> list[str]:
 
 def _learned(row: Row) -> list[str]:
     sums = lambdas.learned_sums(row)
-    return [f"they made the rows of weights sum to {sums}"] if sums else []
+    return [f"trainable lambdas made the rows of weights sum to {sums}"] if sums else []
 
 
 def _ahead(runs: Runs, name: str) -> list[str]:
