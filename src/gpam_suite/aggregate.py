@@ -223,9 +223,9 @@ def _label(record: Record) -> str:
     if record["overrides_label"] == DEFAULT_OPTIONS:
         return record["model_label"]
     changed = record["overrides_label"].split(",")
-    if any(option.partition("=")[0] in LAMBDA_LABELS for option in changed):
-        lambdas = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()]
-        changed = lambdas + [option for option in changed if option.partition("=")[0] not in LAMBDA_LABELS]
+    others = [option for option in changed if option.partition("=")[0] not in LAMBDA_LABELS]
+    if len(others) < len(changed):
+        changed = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + others
     return f"{record['model_label']} ({', '.join(changed)})"
 
 

@@ -13,7 +13,7 @@ from gpam_suite.aggregate import Aggregate, Row, read_aggregates
 from gpam_suite.curves import Curve, learning_curve, title
 from gpam_suite.formatting import listed, number, plural
 from gpam_suite.metrics import LOWER_IS_BETTER
-from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, note, render_all
+from gpam_suite.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render_all
 from gpam_suite.provenance import commands
 from gpam_suite.records import safe_name, write_files
 from gpam_suite.selection import SELECTED, look_of, selected
@@ -87,11 +87,11 @@ def _results(aggregate: Aggregate) -> Plot:
         for index, row in enumerate(rows):
             style, values = look(models.index(row.model)), list(row.values(metric).values())
             if not values:
-                note(axes, index, "no seed finished")
+                _note(axes, index, "no seed finished")
                 continue
             if not low <= (mean := float(np.mean(values))) <= high:
                 off = number(mean, aggregate.digits)
-                note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
+                _note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
                 continue
             above, below, colour = index - 0.13, index + 0.17, style["color"]
             if len(values) >= ENOUGH_SEEDS and (bounds := mean_interval(values)):
@@ -120,6 +120,20 @@ def _results(aggregate: Aggregate) -> Plot:
         f"95 % t interval of the mean{line}."
     )
     return Plot("results", _caption(aggregate, what, rows), 0.9 + 0.34 * len(rows), paint)
+
+
+def _note(axes: Axes, index: int, text: str, *, right: bool = False) -> None:
+    """Words in the place of a row's marks, at the left end of the axes or at the right one."""
+    axes.annotate(
+        text,
+        (0.98 if right else 0.02, index),
+        xycoords=("axes fraction", "data"),
+        ha="right" if right else "left",
+        va="center",
+        style="italic",
+        color="#555555",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+    )
 
 
 def _with_lost(row: Row) -> str:

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import matplotlib
 import numpy as np
 from matplotlib import ticker
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.records import safe_name
@@ -138,17 +137,3 @@ def legend_below(figure: Figure) -> None:
     longest = max((len(re.sub(r"\$.*?\$", "xx", label)) for label in found), default=0)  # a symbol takes two letters
     across = 4 if longest < 16 else 3 if longest < 24 else 2
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=across)
-
-
-def note(axes: Axes, index: int, text: str, *, right: bool = False) -> None:
-    """Words in the place of a row's marks, at the left end of the axes or at the right one."""
-    axes.annotate(
-        text,
-        (0.98 if right else 0.02, index),
-        xycoords=("axes fraction", "data"),
-        ha="right" if right else "left",
-        va="center",
-        style="italic",
-        color="#555555",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-    )
