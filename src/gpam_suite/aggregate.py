@@ -12,7 +12,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
-from gpam_suite.metrics import QUANTITY
+from gpam_suite.metrics import QUANTITY, turned
 from gpam_suite.records import HEADLINE_METRIC, Record, read_records
 from gpam_suite.settings import model_settings, training_settings
 from gpam_suite.statistics import Difference, Summary, difference, holm, seeds_needed, summarise
@@ -124,6 +124,11 @@ class Aggregate:
     def reference(self) -> Record:
         """A record to read the shared facts (data set, recipe, protocol) from; a finished one if there is any."""
         return next((record for row in self.rows for record in row.finished), self.records[0])
+
+    def goodness(self, row: Row) -> float | None:
+        """The row's mean of the headline metric, :func:`gpam_suite.metrics.turned`; None where no seed has a number."""
+        mean = row.summary(self.metric).mean
+        return None if mean is None else turned(self.metric, mean)
 
     def difference(self, row: Row, metric: str | None = None) -> Difference | None:
         """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""

@@ -9,7 +9,7 @@ from gpam_suite.answers.glance import glance
 from gpam_suite.answers.page import headline
 from gpam_suite.environment import ROOT
 from gpam_suite.formatting import plural
-from gpam_suite.provenance import SPEED, command_block
+from gpam_suite.provenance import command_block
 from gpam_suite.reading import reading
 from gpam_suite.records import safe_name, write_atomically
 from gpam_suite.statistics import ENOUGH_SEEDS
@@ -38,7 +38,7 @@ def filled(text: str, results: Path = PUBLISHED) -> str:
 def _block(found: Aggregate) -> str:
     """The models with enough seeds; of the others only how many there are, and where."""
     shown = replace(found, rows=tuple(row for row in found.rows if len(row.records) >= ENOUGH_SEEDS))
-    name, sentences = found.experiment, [*reading(shown), SPEED]
+    name, sentences = found.experiment, reading(shown)
     if others := len(found.rows) - len(shown.rows):
         sentences.append(f"{plural(others, 'model')} more with fewer seeds: [all rows](results/README.md#{name}).")
     return (

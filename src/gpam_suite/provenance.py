@@ -9,6 +9,8 @@ from gpam_suite.formatting import listed
 from gpam_suite.records import Record
 from gpam_suite.statistics import MOST_SEEDS, POWER, seeds_warning
 
+_MOST_NAMED = 4
+
 
 def _spread(records: Sequence[Record], field: str) -> str:
     """``name value`` pairs of a dict field; where runs differ, all values. What is null in every run is left out."""
@@ -111,13 +113,18 @@ def number_of_seeds(count: int) -> str:
 
 
 def few_seeds(aggregate: Aggregate) -> list[str]:
-    """A warning for each number of finished seeds that is too small, naming the models it holds for."""
+    """A warning for each number of finished seeds that is too small, naming the models it holds for if they are few."""
     counts = sorted({len(row.finished) for row in aggregate.rows if row.finished})
     warned = [(count, warning) for count in counts if (warning := seeds_warning(count))]
     if len(counts) == 1:
         return [warning for _, warning in warned]
     named = []
     for count, warning in warned:
-        models = listed(row.label for row in aggregate.rows if len(row.finished) == count)
-        named.append(f"{models}: {warning[0].lower()}{warning[1:]}")
+        models = [row.label for row in aggregate.rows if len(row.finished) == count]
+        named.append(f"{_who(models, aggregate)}: {warning[0].lower()}{warning[1:]}")
     return named
+
+
+def _who(models: Sequence[str], aggregate: Aggregate) -> str:
+    few = len(models) <= _MOST_NAMED
+    return listed(models) if few else f"{len(models)} of the {len(aggregate.rows)} models (column Seeds)"

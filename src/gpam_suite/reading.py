@@ -27,8 +27,7 @@ def reading(aggregate: Aggregate) -> list[str]:
     sentences = [_compare(aggregate, row) for row in told]
     if len(intervals) > 1:
         sentences.append(
-            f"These {len(intervals)} intervals over seeds are not corrected for their number: were there no difference "
-            "at all, about one in twenty would still exclude zero by chance. " + _after_holm(aggregate)
+            f"These {len(intervals)} intervals over seeds are not corrected for their number. {_after_holm(aggregate)}"
         )
     sentences += [f"**Warning.** {warning}" for warning in few_seeds(aggregate)]
     return sentences

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gpam_suite.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINABLE, Aggregate, Row
-from gpam_suite.metrics import turned
 from gpam_suite.plotting import COLOURS, look
 
 APART = len(COLOURS)
@@ -49,5 +48,5 @@ def _is_first(row: Row) -> bool:
 
 
 def _score(aggregate: Aggregate, row: Row) -> float:
-    mean = row.summary(aggregate.metric).mean
-    return -float("inf") if mean is None else turned(aggregate.metric, mean)
+    found = aggregate.goodness(row)
+    return -float("inf") if found is None else found

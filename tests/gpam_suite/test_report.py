@@ -72,6 +72,13 @@ def test_too_few_seeds_are_named(tmp_path):
     assert warning == "**Warning.** daGPAM: 2 seeds: too few for a useful interval; 3 are the least, five are better."
 
 
+def test_many_models_of_one_seed_are_counted(tmp_path):
+    alone = [make_record(model=name, value=20.0) for name in ("gated", "nap", "cog", "coda", "sigmoid")]
+    store(tmp_path, *_pairs((29.0, 29.2, 29.5)), *alone)
+    _, warning = _reading(tmp_path)
+    assert warning.startswith("**Warning.** 5 of the 7 models (column Seeds): one seed: the spread")
+
+
 def test_lost_seeds_are_told(tmp_path):
     runs = _pairs((29.0, 29.1, 29.2))
     store(tmp_path, *runs[:5], failed(runs[5]), failed(make_record(model="nap")))

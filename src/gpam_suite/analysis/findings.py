@@ -26,7 +26,7 @@ from gpam_suite.analysis.comparisons import (
 from gpam_suite.analysis.words import TITLES
 from gpam_suite.environment import ROOT
 from gpam_suite.front_page import PUBLISHED
-from gpam_suite.markup import markdown
+from gpam_suite.markup import folded, markdown
 from gpam_suite.metrics import turned
 from gpam_suite.reading import reading
 from gpam_suite.records import write_atomically
@@ -114,7 +114,7 @@ def _collapse(results: Path, pairs: Pairs, analyses: dict[Path, Any]) -> str:
     if rows:
         parts += [
             markdown(["Stack", "Metric", *_VERDICT], verdicts),
-            markdown(["Data set", "Model", "Stack", "Metric", "softmax", "daGPAM", "Difference [95 %]"], rows),
+            folded(["Data set", "Model", "Stack", "Metric", "softmax", "daGPAM", "Difference [95 %]"], rows),
             left_out,
         ]
     else:
@@ -171,7 +171,7 @@ def _gradients(results: Path, pairs: Pairs) -> str:
                 ["Projection", *_VERDICT],
                 [[kind, *_verdict([one.sign for one in found if one.name == kind])] for kind in PROJECTIONS],
             ),
-            markdown(["Data set", "Model", "Projection", "softmax", "daGPAM", "Difference [95 %]", "Ratio"], rows),
+            folded(["Data set", "Model", "Projection", "softmax", "daGPAM", "Difference [95 %]", "Ratio"], rows),
             left_out,
         ]
     else:
@@ -220,7 +220,7 @@ def _parameters(pairs: Pairs) -> str:
     if not rows:
         return _NOT_YET
     text = "Counted on the models that were built; the share falls with width and with the size of the vocabulary.\n\n"
-    return text + markdown(["Data set", "Model", "Extra parameters"], rows)
+    return text + folded(["Data set", "Model", "Extra parameters"], rows)
 
 
 # -------------------------------------------------------------------------------------------------------------- lemmas
@@ -262,7 +262,7 @@ def _lemmas(pairs: Pairs, analyses: dict[Path, Any]) -> str:
             "proof does (small scores, no causal mask), and by how much the bound exceeds the residual (median; the "
             "second number before norms are multiplied out). **Lemma 3**: the total norm of the softmax Jacobian as "
             "a share of its maximum, which it has at uniform rows only.\n",
-            markdown(
+            folded(
                 [
                     "Data set",
                     "Model",
@@ -281,7 +281,7 @@ def _lemmas(pairs: Pairs, analyses: dict[Path, Any]) -> str:
             "larger gradient: the last number is the total norm of `(1 + lambda+) J(P+) + lambda- J(P-)` over that "
             "of `J(P+)`. The third is the distance of `W_Q^-` from `-I` (its start, unless drawn at random), as a "
             "share of its norm.\n",
-            markdown(
+            folded(
                 ["Data set", "Model", "Cosine of S- and S+", "Distance", "Distance of W_Q^- from -I", "Gain"], opposed
             ),
         ]
@@ -329,7 +329,7 @@ def _correlation(aggregates: list[Aggregate], analyses: dict[Path, Any]) -> str:
                 ["Stack", "Metric", *_VERDICT],
                 [[stack, TITLES[name], *_verdict(own)] for (stack, name), own in sorted(signs.items())],
             ),
-            markdown(["Data set", "Stack", "Metric", "Correlation [95 %]", "Runs"], rows),
+            folded(["Data set", "Stack", "Metric", "Correlation [95 %]", "Runs"], rows),
         ]
     )
 

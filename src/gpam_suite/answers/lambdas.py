@@ -103,7 +103,7 @@ def _region(runs: Runs, experiment: str) -> Finding:
     own = [turned(aggregate.metric, value) for value in aggregate.baseline.values(aggregate.metric).values()]
     limit = float("inf") if diverged(aggregate.baseline) else 2 * max(own) - min(own)
     lost = [row for row in points if not row.finished]
-    good = [row for row in points if row.finished and _turned(aggregate, row) > limit]
+    good = [row for row in points if row.finished and aggregate.goodness(row) > limit]
     behind = [row for row in points if row.finished and _behind(aggregate, row) > _BEHIND]
     phrase = (
         f"of {formatting.plural(len(points), 'point')} (lambda+, lambda-), one seed each, {len(good)} better than "
@@ -123,14 +123,10 @@ def _without_lambdas(aggregate: Aggregate, points: list[Row]) -> str:
     return f"; (0, 0), which is softmax by its formula, lies {far} {aggregate.quantity} from softmax's mean"
 
 
-def _turned(aggregate: Aggregate, row: Row) -> float:
-    return turned(aggregate.metric, row.summary(aggregate.metric).mean)
-
-
 def _behind(aggregate: Aggregate, row: Row) -> float:
     """How far the row is behind softmax's mean, as a share of it."""
-    mean = aggregate.baseline.summary(aggregate.metric).mean
-    return 0.0 if mean is None else (turned(aggregate.metric, mean) - _turned(aggregate, row)) / abs(mean)
+    goal = aggregate.goodness(aggregate.baseline)
+    return 0.0 if goal is None else (goal - aggregate.goodness(row)) / abs(goal)
 
 
 def _point(row: Row) -> tuple[float, float]:

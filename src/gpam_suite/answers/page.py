@@ -12,7 +12,6 @@ from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, models, questions
 from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
-from gpam_suite.metrics import turned
 from gpam_suite.paper import PAPER_BLEU
 
 _ANSWERS = (
@@ -114,9 +113,8 @@ def _learned(row: Row) -> list[str]:
 
 def _ahead(runs: Runs, name: str) -> list[str]:
     """How many other mechanisms score better than trainable lambdas."""
-    metric = runs.experiment(name).metric
-    rows = [runs.row(name, model) for model in (TRAINABLE, *models("alternatives"))]
-    own, *others = (turned(metric, mean) for row in rows if row and (mean := row.summary(metric).mean) is not None)
+    rows = [row for model in (TRAINABLE, *models("alternatives")) if (row := runs.row(name, model))]
+    own, *others = (score for row in rows if (score := runs.experiment(name).goodness(row)) is not None)
     ahead = sum(other > own for other in others)
     return [f"{ahead} of {len(others)} other mechanisms, one seed each, score better still"] if others else []
 

@@ -54,9 +54,8 @@ def _places(runs: Runs, experiment: str, names: Sequence[str]) -> dict[str, str]
 
 
 def _place(runs: Runs, experiment: str, row: Row, low: float, high: float) -> str:
-    aggregate = runs.experiment(experiment)
-    score = row.summary(aggregate.metric).mean
-    value = _LOST if score is None else turned(aggregate.metric, score)
+    score = runs.experiment(experiment).goodness(row)
+    value = _LOST if score is None else score
     return BETTER if value > high else WORSE if value < low else _INSIDE
 
 
