@@ -1,6 +1,7 @@
 """From the records of an experiment to the rows of its table; refuses what cannot stand in one table."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +16,13 @@ from gpam_suite.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, p
 from gpam_suite.metrics import QUANTITY, turned
 from gpam_suite.records import HEADLINE_METRIC, Record, read_records
 from gpam_suite.settings import model_settings, training_settings
-from gpam_suite.statistics import Difference, Summary, difference, holm, seeds_needed, summarise
+from gpam_suite.statistics import Difference, Summary, beside, difference, holm, seeds_needed, summarise
 
 BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
 LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
+_LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ class Aggregate:
         """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
         if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
             return None
-        return paired_bootstrap(row.resampled, self.baseline.resampled)
+        own, base = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
+        return paired_bootstrap(row.resampled, list(beside(own, base).values()))
 
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
@@ -195,7 +198,8 @@ def aggregate(records: list[Record]) -> Aggregate:
     for group in groups.values():
         _refuse_repeated(group)
         _refuse_unlike([record for record in group if record["status"] == "finished"], model_settings)
-    rows = sorted((_row(group) for group in groups.values()), key=_appearance)
+    varied = {model for model, options in groups if _LAMBDA.search(options)}
+    rows = sorted((_row(group, varied) for group in groups.values()), key=_appearance)
     softmax = [row for row in rows if row.model == BASELINE]
     default = [row for row in softmax if row.overrides_label == DEFAULT_OPTIONS]
     baseline = next(iter(default or softmax), None)
@@ -211,11 +215,11 @@ def read_aggregates(results: Path, experiment: str | None = None) -> list[Aggreg
     return sorted(map(aggregate, by_experiment.values()), key=lambda found: (found.task, found.experiment))
 
 
-def _row(group: list[Record]) -> Row:
+def _row(group: list[Record], varied: set[str]) -> Row:
     first = group[0]
     return Row(
         first["model"],
-        _label(first),
+        _label(first, first["model"] in varied),
         first["overrides_label"],
         first["options"],
         tuple(record for record in group if record["status"] == "finished"),
@@ -223,15 +227,13 @@ def _row(group: list[Record]) -> Row:
     )
 
 
-def _label(record: Record) -> str:
-    """The model with the options that are not its own; of the two lambdas both, where one of them is not."""
-    if record["overrides_label"] == DEFAULT_OPTIONS:
-        return record["model_label"]
-    changed = record["overrides_label"].split(",")
-    others = [option for option in changed if option.partition("=")[0] not in LAMBDA_LABELS]
-    if len(others) < len(changed):
-        changed = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + others
-    return f"{record['model_label']} ({', '.join(changed)})"
+def _label(record: Record, lambdas: bool) -> str:
+    """The model with the options that are not its own, and with its two ``lambdas`` where its rows vary them."""
+    changed = [] if record["overrides_label"] == DEFAULT_OPTIONS else record["overrides_label"].split(",")
+    shown = [option for option in changed if not _LAMBDA.match(option)]
+    if lambdas:
+        shown = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
+    return f"{record['model_label']} ({', '.join(shown)})" if shown else record["model_label"]
 
 
 def _appearance(row: Row) -> tuple[float, str, str]:

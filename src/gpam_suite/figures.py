@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpam_suite.aggregate import Aggregate, Row, read_aggregates
+from gpam_suite.aggregate import LAMBDA_LABELS, Aggregate, Row, read_aggregates
 from gpam_suite.curves import Curve, learning_curve, title
 from gpam_suite.formatting import listed, number, plural
 from gpam_suite.metrics import LOWER_IS_BETTER
@@ -117,7 +117,8 @@ def _results(aggregate: Aggregate) -> Plot:
         line += "; an arrow: far off, where the number says"
     what = (
         f"{metric_title(aggregate)}: every seed (open marks), the mean (bar), and from {ENOUGH_SEEDS} seeds on the "
-        f"95 % t interval of the mean{line}."
+        f"95 % t interval of the mean{line}. Models share their seeds, so differences between them are known better "
+        "than these intervals suggest: the table has them."
     )
     return Plot("results", _caption(aggregate, what, rows), 0.9 + 0.34 * len(rows), paint)
 
@@ -207,7 +208,7 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
         grid[0].set_ylabel(f"{metric_title(aggregate)}\n({_better(aggregate.metric)}{', log scale' if log else ''})")
         legend_below(figure)
 
-    option = " = ".join(sweep.tied or (sweep.option,))
+    option = " = ".join(LAMBDA_LABELS.get(name, name) for name in sweep.tied or (sweep.option,))
     right = ", and against what the rows of weights sum to" if by_sum else ""
     band = ""
     if (baseline := aggregate.baseline) and baseline.finished:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpam_suite.aggregate import Aggregate, read_aggregates
 from gpam_suite.answers.glance import glance
-from gpam_suite.answers.page import headline
+from gpam_suite.answers.page import headline, in_a_word
 from gpam_suite.environment import ROOT
 from gpam_suite.formatting import plural
 from gpam_suite.provenance import command_block
@@ -21,7 +21,7 @@ _FINDING = re.compile(r"(<!-- finding -->\n).*?(<!-- end of finding -->)", re.DO
 
 
 def filled(text: str, results: Path = PUBLISHED) -> str:
-    """``text`` with the headline and its figure in ``<!-- finding -->`` ... ``<!-- end of finding -->``, and with
+    """``text`` with headline, figure and answers in ``<!-- finding -->`` ... ``<!-- end of finding -->``, and with
     table, reading, figure and command in each ``<!-- table: EXPERIMENT -->`` ... ``<!-- end of table -->``."""
     aggregates = read_aggregates(results)
     by_name = {found.experiment: found for found in aggregates}
@@ -31,7 +31,8 @@ def filled(text: str, results: Path = PUBLISHED) -> str:
         content = f"No run of {match[2]} is published yet.\n" if found is None else f"\n{_block(found)}"
         return f"{match[1]}{content}{match[3]}"
 
-    finding = "\n\n".join([headline(results, aggregates), *glance(results, aggregates, "results")[:1]]).rstrip("\n")
+    parts = [headline(results, aggregates), *glance(results, aggregates, "results")[:1], in_a_word(results, aggregates)]
+    finding = "\n\n".join(part.rstrip("\n") for part in parts)
     return _TABLE.sub(block, _FINDING.sub(lambda match: f"{match[1]}\n{finding}\n{match[2]}", text))
 
 

@@ -68,7 +68,7 @@ def how_to_read(aggregate: Aggregate) -> list[str]:
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
     if any(len(row.finished) == 1 for row in aggregate.compared) and len(baseline.finished) > 1:
-        methods += f" (its number less the mean of {baseline.label}'s {len(baseline.finished)})"
+        methods += f" (less {baseline.label}'s of the same seed; where that is missing, less the mean of all)"
     drawn = {found.units for row in aggregate.rows if (found := aggregate.test_set(row))}
     many = len(aggregate.compared) > 1
     corrected = "; the p values are, by Holm's method over the comparisons of their column" if many else ""
@@ -92,7 +92,7 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     return [*lines, SPEED]
 
 
-HOW_MADE = "Made by these commands, as they were typed (one that was stopped names more models than it made):"
+HOW_MADE = "Made by these commands, as they were typed (one that was stopped lists more models than it trained):"
 SPEED = (
     "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
     "machine did: no evidence about cost; `make benchmark` compares side by side."

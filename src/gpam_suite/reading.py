@@ -63,7 +63,11 @@ def _compare(aggregate: Aggregate, row: Row) -> str:
 
 def _after_holm(aggregate: Aggregate) -> str:
     corrected = aggregate.corrected(aggregate.difference)
-    left = [row.label for row in aggregate.compared if corrected.get(row.key, 1.0) < 0.05]
+    left = [
+        f"{row.label} ({'better' if turned(aggregate.metric, aggregate.difference(row).estimate) > 0 else 'worse'})"
+        for row in aggregate.compared
+        if corrected.get(row.key, 1.0) < 1 - CONFIDENCE
+    ]
     return (
         f"After Holm's correction {' and '.join(left) if left else 'none of them'} "
         f"{'differ' if len(left) > 1 else 'differs'} from {aggregate.baseline.label} over seeds at the 5 % level."

@@ -17,6 +17,7 @@ POWER = 0.8
 MOST_SEEDS = 1000
 _ROUNDING = 1e-12
 Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,13 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return float(summary.mean - half), float(summary.mean + half)
 
 
+def beside(values: Mapping[int, Value], baseline: Mapping[int, Value]) -> Mapping[int, Value]:
+    """What of ``baseline``, by seed, stands against ``values``: against a single seed the same one, which started from
+    the same parameters and read the data in the same order; where the baseline lacks it, and against several, all."""
+    same = {seed: baseline[seed] for seed in values if seed in baseline}
+    return same if len(values) == 1 and same else baseline
+
+
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
     """Difference of the means with its 95 % interval; both arguments map a seed to its number.
 
@@ -77,10 +85,12 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Di
       seed ``k`` (Student 1908).
     - Different seeds, two or more on each side: Welch's t with ``v = s1^2/n1 + s2^2/n2`` and Satterthwaite's degrees of
       freedom ``v^2 / ((s1^2/n1)^2/(n1-1) + (s2^2/n2)^2/(n2-1))`` (Welch 1947).
-    - One seed on a side: the difference and no interval; one number has no spread.
+    - One seed on a side: the difference (of a single seed to what is :func:`beside` it) and no interval; one number has
+      no spread.
     - Differences that are all equal (scores at a ceiling, which move in steps): no interval either. One of no width
       would claim to know the spread.
     """
+    baseline = beside(values, baseline)
     a, b = np.array(list(values.values())), np.array(list(baseline.values()))
     center = float(a.mean() - b.mean())
     if min(len(a), len(b)) < 2:

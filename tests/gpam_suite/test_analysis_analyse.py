@@ -1,6 +1,7 @@
 """``make analyse``: numbers, figures, the report's section and findings; and what it says where it cannot."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -215,6 +216,25 @@ def test_rows_of_one_seed_are_counted_and_not_judged(made_up):
     page = findings(made_up)
     assert "| decoder | Relative residual | 1 | 0 | 0 |" in page and "| query | 1 | 0 | 0 |" in page
     assert page.count("Left out: 1 row without an interval over seeds; ") == 2
+
+
+@pytest.mark.parametrize("first, said", [(3.0, "0 of 1 stack: nothing vanishes at"), (0.5, "1 of 1 stack.")])
+def test_gradients_vanish_where_the_first_layers_is_smaller(tmp_path, first, said):
+    layers = "query/encoder.layers.{}.self_attn"
+    for model, factor in (("softmax", first), ("dagpam", 2.0)):
+        for seed in (1, 2, 3):
+            last = 0.1 * seed
+            norms = {layers.format(0): (factor + _LITTLE * seed * factor) * last, layers.format(10): last}
+            norms |= {
+                layers.format(9): 7.0,
+                layers.format(11).replace("self", "encoder"): 7.0,
+                "key/a": seed,
+                "value/a": seed,
+            }
+            store(tmp_path, make_record(model=model, seed=seed, gradient_norms=norms))
+    page = findings(tmp_path)
+    assert f"in softmax it is below one in {said}" in page
+    assert re.search(rf"\| small_lm \| daGPAM \| encoder \| {first:.2f} \| 2.00 \| [-+]", page)
 
 
 def test_no_claim_without_a_run(tmp_path):

@@ -252,12 +252,12 @@ def test_a_seed_of_dagpam_that_diverged_is_its_worst(tmp_path):
     controls = [record for name in models("controls") for record in runs_of(MAIN[2], name, BEHIND, seeds=(2,))]
     some = answered(tmp_path / "some", *base, *own[:-1], failed(own[-1]), *third, *controls)[4]
     assert (
-        some.evidence[0].endswith("daGPAM's seeds diverged (worst) to 31.20")
+        some.evidence[0].endswith("daGPAM's seeds diverged (worst) to 31.20, softmax itself 30.20: as good too")
         and "as good: 3 of 3 (" in some.evidence[0]
     )
     lost = answered(tmp_path / "all", *base, *map(failed, own), *third, *map(failed, controls))[4]
     assert "as good: 3 of 3 (softmax_more_heads diverged;" in lost.evidence[0]
-    assert lost.evidence[0].endswith("daGPAM's seeds diverged (worst) to diverged")
+    assert ", daGPAM's seeds diverged (worst) to diverged, " in lost.evidence[0]
 
 
 def test_a_lost_rival_is_not_as_good(tmp_path):
@@ -315,7 +315,7 @@ def test_the_grid_of_lambdas(tmp_path):
     assert region.evidence[0].endswith(
         ": of 24 points (lambda+, lambda-), one seed each, 2 better than softmax's best seed by more than its seeds' "
         "range ((0.5, 0.5), (0.5, 1)), 1 more than 10 % behind ((2, 4)), 1 diverged ((0, 4)); (0, 0), which is softmax "
-        "by its formula, lies -0.20 BLEU from softmax's mean"
+        "by its formula, lies 0.00 BLEU from softmax of the same seed"
     )
     assert found("b", {(0.5, 0.5): 30.9, (1, 1): 31.0}).answer == OPEN  # two points, no region; the other task is open
     assert found("c", {(0.5, 0.5): 30.9}, 23).evidence == [f"not there yet: {LAMBDAS[0]} (26 of 27 runs), {LAMBDAS[1]}"]
@@ -460,7 +460,7 @@ def test_perturbed_input_must_hurt_less_in_most_kinds(tmp_path):
         return numbered(results)[13]
 
     most = found("a", 3)
-    assert most.answer == YES and "character noise +10.1 [" in most.evidence[0]
+    assert most.answer == YES and "character noise (softmax loses 20.0 %) +10.1 [" in most.evidence[0]
     assert most.evidence[1].count("+10.1 [") == 3 and most.evidence[1].endswith(" points less lost")
     assert found("b", 2).answer == NO
     kinds = kinds[:1]
@@ -508,8 +508,9 @@ def test_page_says_what_was_found_and_links_every_experiment(tmp_path):
     )
     assert "**, at 0.1 million parameters and 200 updates, three seeds a side: far below" in text
     others = "Not in the plan, with fixed lambdas: better than softmax in 0 of 1 experiments and worse in 1 (other_lm)."
-    assert others in text and "Of the plan's 12 comparisons of the two, 10 are to come." in text
-    assert re.search(r"With fixed lambdas the 95 % intervals reach 0\.\d\d perplexity per word, 0\.\d\d BLEU to", text)
+    assert others in text and "Of the plan's 12 experiments with both models, 10 are to come." in text
+    assert re.search(r"the half-widths of the 95 % intervals are 0\.\d\d perplexity per word, 0\.\d\d BLEU", text)
+    assert "over all 4 comparisons at once it would leave 1 of 1 difference." in text
     assert f"[{MAIN[0]}](#{MAIN[0]})" in text and text.count("| open |") >= 8
     assert "| 2 | In translation? | no | better in both directions |" in text
 
@@ -521,8 +522,17 @@ def test_a_gain_of_trainable_lambdas_is_told_with_what_stands_beside_it(tmp_path
     said = page.headline(tmp_path, read_aggregates(tmp_path))
     assert (
         f"In {MAIN[2]} trainable lambdas made the rows of weights sum to 0.20 … 0.30, and 1 of 2 other mechanisms, one "
-        "seed each, score better still."
+        "seed each, beat that by more than the spread of its seeds."
     ) in said
+
+
+def test_a_recipe_that_trains_further_is_named(tmp_path):
+    """Its softmax is ahead of every model of the planned experiment, on the same test set."""
+    store(tmp_path, *beside_softmax(MAIN[2], AHEAD))
+    assert "Training is short" not in page.headline(tmp_path, read_aggregates(tmp_path))
+    store(tmp_path, *runs_of("nmt_longer", "softmax", 2 * AHEAD))
+    said = page.headline(tmp_path, read_aggregates(tmp_path))
+    assert f"the best model of {MAIN[2]} has " in said and "softmax of nmt_longer, another recipe, " in said
 
 
 @pytest.mark.parametrize("spread, unseen", [(0.01, False), (0.5, True)])
@@ -532,7 +542,7 @@ def test_the_papers_gain_is_named_where_it_lies_within_the_intervals(tmp_path, s
     worse["metrics"]["test_bleu"] += spread
     store(tmp_path, *most, last)
     said = page.headline(tmp_path, read_aggregates(tmp_path))
-    assert ("so a gain of the paper's 0.52 BLEU could not be seen" in said) == unseen
+    assert ("so in 1 of 1 a gain of the paper's 0.52 BLEU could not be seen" in said) == unseen
 
 
 def test_words_and_characters_are_told_apart(tmp_path):
@@ -541,7 +551,7 @@ def test_words_and_characters_are_told_apart(tmp_path):
     store(tmp_path, *beside_softmax(MAIN[0], AHEAD), *by_character)
     aggregates = read_aggregates(tmp_path)
     said = page.headline(tmp_path, aggregates)
-    assert re.search(r" reach 0\.\d{3} perplexity per character, 0\.\d\d perplexity per word to either side", said)
+    assert re.search(r" are 0\.\d{3} perplexity per character, 0\.\d\d perplexity per word", said)
     assert re.search(r"-1\.000 \[.*\] perplexity per character", page.answers(tmp_path, aggregates)[0].evidence[1])
 
 

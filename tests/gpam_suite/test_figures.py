@@ -99,7 +99,7 @@ def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
     sums = {container.get_label(): container.lines[0] for container in by_sum.containers}
     assert sums[r"$\lambda_+$ = 1"].get_xdata() == pytest.approx([2, 1.5, 1])
     assert sums[r"$\lambda_+$ = 1"].get_ydata() == pytest.approx([30.15, 29.65, 29.15])
-    assert "against lambda_neg, and against what the rows of weights sum to" in plot.caption
+    assert "against lambda-, and against what the rows of weights sum to" in plot.caption
     assert "band one standard deviation" in plot.caption
 
 

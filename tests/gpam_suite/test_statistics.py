@@ -56,10 +56,12 @@ def test_order_of_the_seeds_does_not_matter():
     assert difference(a, b) == difference(dict(reversed(a.items())), dict(sorted(b.items())))
 
 
-@pytest.mark.parametrize("baseline", [{1: 30.0}, {1: 30.0, 2: 31.0}])
-def test_one_seed_has_no_interval_and_says_so(baseline):
+@pytest.mark.parametrize(
+    "baseline, beside", [({1: 30.0}, 30.0), ({1: 30.0, 2: 31.0}, 30.0), ({2: 30.0, 3: 31.0}, 30.5)]
+)
+def test_one_seed_has_no_interval_and_is_set_against_the_same_seed(baseline, beside):
     found = difference({1: 29.0}, baseline)
-    assert found.estimate == 29.0 - np.mean(list(baseline.values()))
+    assert found.estimate == 29.0 - beside
     assert found.low is None
     assert found.holds_zero is None
     assert "one seed" in found.method

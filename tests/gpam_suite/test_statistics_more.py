@@ -215,7 +215,7 @@ def test_several_comparisons_are_corrected(tmp_path):
     assert float(line["difference_p_holm"]) == pytest.approx(2 * raw["daGPAM"], rel=1e-5)
     assert int(line["seeds_needed"]) == needed["daGPAM"]
     (caution,) = [sentence for sentence in reading(found) if "not corrected for their number" in sentence]
-    assert caution.endswith("After Holm's correction daGPAM differs from Softmax over seeds at the 5 % level.")
+    assert caution.endswith("After Holm's correction daGPAM (better) differs from Softmax over seeds at the 5 % level.")
 
 
 def test_one_comparison_needs_no_correction(tmp_path):

@@ -130,12 +130,15 @@ def test_default_softmax_is_the_baseline_among_several(tmp_path):
     assert [line["Model"] for line in _table(tmp_path)] == ["Softmax", "Softmax (heads=16)", "daGPAM"]
 
 
-def test_where_one_lambda_is_not_the_models_own_both_are_named(tmp_path):
+def test_where_lambdas_vary_each_row_names_both(tmp_path):
     options = {"dropout_on": "combined", "lambda_neg": 0.5, "lambda_pos": 0.0}
     changed = make_record(model="dagpam", overrides_label="dropout_on=combined,lambda_pos=0.0", options=options)
-    store(tmp_path, make_record(), make_record(model="dagpam", options={"lambda_neg": 0.5}), changed)
+    store(tmp_path, make_record(), make_record(model="dagpam", options={"lambda_neg": 0.5, "lambda_pos": 0.5}), changed)
     labels = [line["Model"] for line in _table(tmp_path)]
-    assert labels == ["Softmax", "daGPAM", "daGPAM (lambda+ = 0, lambda- = 0.5, dropout_on=combined)"]
+    assert labels[1:] == [
+        "daGPAM (lambda+ = 0.5, lambda- = 0.5)",
+        "daGPAM (lambda+ = 0, lambda- = 0.5, dropout_on=combined)",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -1,5 +1,6 @@
 """daGPAM against softmax inside the models: what is left of the tokens' differences, and the gradients' norms."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,6 +89,32 @@ def gradients(pairs: Pairs) -> list[Comparison]:
             own, base = (_norms(side, kind) for side in (row, aggregate.baseline))
             if own and base:
                 found.append(Comparison(aggregate, row, "", kind, own, base))
+    return found
+
+
+def fading(pairs: Pairs) -> list[Comparison]:
+    """The query's gradient norm (median over training) in the first layer of a stack's self-attention as a multiple of
+    that in its last layer: far below one where gradients vanish towards the input."""
+    found = []
+    for aggregate, row in pairs:
+        for stack in ("encoder", "decoder"):
+            own, base = (_first_over_last(side, stack) for side in (row, aggregate.baseline))
+            if own and base:
+                found.append(Comparison(aggregate, row, stack, "query", own, base))
+    return found
+
+
+def _first_over_last(row: Row, stack: str) -> dict[int, float]:
+    found = {}
+    for record in row.finished:
+        norms = record.data.get("gradient_norms") or {}
+        layers = {
+            int(layer[1]): value
+            for name, value in norms.items()
+            if value is not None and (layer := re.fullmatch(rf"query/{stack}\.layers\.(\d+)\.self_attn", name))
+        }
+        if len(layers) > 1 and layers[max(layers)]:
+            found[record["seed"]] = layers[min(layers)] / layers[max(layers)]
     return found
 
 

@@ -78,14 +78,15 @@ def _output_space(found: dict[str, Any]) -> Plot:
             style = {**look(index), "marker": None}
             label = rf"$\lambda_-$ = {negative:g}: rows sum to {2 - negative:g}, area × {entry['area_ratio']:.3g}"
             _polygon(axes, entry["corners"], label=label, **style)
-        figure.legend(loc="outside right center")
+        axes.set_title(r"$\lambda_+$ = 1")
+        legend_below(figure)
 
     caption = (
         "The paper's figure 3: all outputs of daGPAM at lambda+ = 1 (outlined) as lambda- varies. Only at lambda- = "
         "1 do rows sum to 1; elsewhere the region also moves away from the values, towards the origin or away from "
         f"it. Data: three points. Model: the formula, one head. Seeds: none. Made by `{COMMAND} parts=[hulls]`."
     )
-    return Plot("output-space", caption, 3.2, paint)
+    return Plot("output-space", caption, 4.2, paint)
 
 
 # --------------------------------------------------------------------------------------------------------------- depth

@@ -20,6 +20,7 @@ from gpam_suite.analysis.comparisons import (
     Pairs,
     candidates,
     collapse,
+    fading,
     gradients,
     mean_of,
 )
@@ -142,7 +143,21 @@ def _deep(results: Path) -> list[str]:
         f"{found['lambda_neg']:g} compares the mechanism alone; the others differ in the scale of what attention adds "
         "too.\n",
         markdown(["Network", "Model", *(f"{layer} layers" for layer in _deep_layers(found))], table),
+        *_equal_sums(found, table),
     ]
+
+
+def _equal_sums(found: dict[str, Any], table: list[list[str]]) -> list[str]:
+    """What the rows say that compare the mechanism alone."""
+    label = f", lambda+ = {found['lambda_neg']:g}"
+    said = [
+        f"{own[-1]} ({own[0]}; softmax {base[-1]})"
+        for own in table
+        for base in table
+        if own[0] == base[0] and own[1].endswith(label) and base[1] == "softmax"
+    ]
+    deepest = f"Behind {found['layers'][-1]} layers the rows of equal sum have left"
+    return [f"{deepest}: {', '.join(said)}.\n"] if said else []
 
 
 def _small(value: float) -> str:
@@ -173,6 +188,7 @@ def _gradients(results: Path, pairs: Pairs) -> str:
             ),
             folded(["Data set", "Model", "Projection", "softmax", "daGPAM", "Difference [95 %]", "Ratio"], rows),
             left_out,
+            *_fading(pairs),
         ]
     else:
         parts.append(_NOT_YET)
@@ -190,6 +206,23 @@ def _gradients(results: Path, pairs: Pairs) -> str:
             "training.\n",
         ]
     return "\n".join(parts)
+
+
+def _fading(pairs: Pairs) -> list[str]:
+    """Whether there is anything to cure: gradients by depth."""
+    found, _ = _with_interval(fading(pairs))
+    if not found:
+        return []
+    stacks = {(one.aggregate.experiment, one.stack): one.means[0] for one in found}
+    fades = sum(ratio < 1 for ratio in stacks.values())
+    rows = [[one.aggregate.experiment, one.row.label, one.stack, *one.cells(digits=2)] for one in found]
+    return [
+        "A larger norm is what lambda+ above zero and a second matrix make by themselves (lemma 5, below). Gradients "
+        "that vanish fade towards the input. This is the query's gradient in the first layer of a stack's "
+        f"self-attention as a multiple of that in its last; in softmax it is below one in {fades} of "
+        f"{formatting.plural(len(stacks), 'stack')}{'' if fades else ': nothing vanishes at these depths'}.\n",
+        folded(["Data set", "Model", "Stack", "softmax", "daGPAM", "Difference [95 %]"], rows),
+    ]
 
 
 def _ratio(base: float, own: float) -> str:

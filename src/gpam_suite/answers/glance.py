@@ -18,6 +18,7 @@ from gpam_suite.formatting import listed
 from gpam_suite.metrics import turned
 from gpam_suite.paper import PAPER_BLEU
 from gpam_suite.plotting import BASELINE_DASH, Plot, fences, legend_below, look, render_all, with_margin
+from gpam_suite.statistics import summarise
 
 NAME = "overview"
 """What the figures are named after."""
@@ -135,9 +136,9 @@ def _dagpam(runs: Runs) -> Plot | None:
     arrows = " Arrows: it goes on." if min(ends) < low or max(ends) > high else ""
     caption = (
         "What daGPAM gains over softmax on each test set, in percent of softmax's score (lower perplexity, higher "
-        "BLEU: to the right is better): mean over seeds, and its 95 % interval (paired t). A full mark is a difference "
-        "that is shown, after Holm's correction where a table has several; an empty one is not; no mark: not run with "
-        f"three seeds.{arrows}{paper} {_scope(drawn)}"
+        "BLEU: to the right is better): mean over seeds, and its 95 % interval (paired t). Filled marks: a "
+        "difference that is shown, after Holm's correction within an experiment that has several; hollow: none is "
+        f"shown; no mark: not run with three seeds.{arrows}{paper} {_scope(drawn)}"
     )
     return Plot("dagpam", caption, 0.9 + 0.42 * len(drawn), paint)
 
@@ -196,9 +197,11 @@ def _everyone(runs: Runs) -> Plot | None:
     caption = (
         "What every model gains over softmax on each test set, in percent of softmax's score (lower perplexity, higher "
         "BLEU: above zero is better). Bold: a mean over several seeds, with * where a difference is shown; the others "
-        "have one seed, and may be set against how far seeds of one model lie apart (their standard deviation, pooled "
-        "over softmax and the bold models, at the head of each column). Violet is better, orange worse, on one scale "
-        "for each task. From top to bottom: daGPAM, softmax with more heads or daGPAM's parameters or FLOPs, daGPAM "
+        "have one seed, set against softmax's same seed. What chance alone does to those is at the head of each "
+        "column: the standard deviation of such a gain over seeds, pooled over the bold models (few, so up to three "
+        "times as much may be chance, and other models may stray further). Violet is better, orange worse, on one "
+        "scale for each task, whose ends stand for all beyond. From top to bottom: daGPAM, softmax with more heads or "
+        "daGPAM's parameters or FLOPs, daGPAM "
         "without a part, and other mechanisms; from left to right: "
         f"{listed(found.experiment for found in drawn)}. {_scope(drawn)}"
     )
@@ -209,14 +212,22 @@ def _values(columns: dict[str, dict[str, float]], drawn: Sequence[Aggregate], ta
     return [value for found in drawn if found.task == task for value in columns[found.experiment].values()]
 
 
+def _several(aggregate: Aggregate) -> list[dict[int, float]]:
+    """The scores by seed of each row that is set against softmax with several."""
+    return [own for row in aggregate.compared if len(own := row.values(aggregate.metric)) > 1]
+
+
 def _head(aggregate: Aggregate) -> str:
-    """What is measured on what, and how far seeds lie apart, in percent too."""
-    spreads = [own.sd for row in aggregate.rows if (own := row.summary(aggregate.metric)).sd is not None]
-    mean = aggregate.baseline.summary(aggregate.metric).mean
+    """What is measured on what, and how far gains of one seed stray, in percent too."""
+    base = aggregate.baseline.values(aggregate.metric)
+    gains = [[value - base[seed] for seed, value in own.items() if seed in base] for own in _several(aggregate)]
+    spreads = [own.sd for found in gains if (own := summarise(found)).sd is not None]
+    mean = summarise(list(base.values())).mean
     spread = 100 * float(np.sqrt(np.mean(np.square(spreads)))) / mean if spreads else None
     words = (
         aggregate.reference["dataset_label"],
         aggregate.quantity,
-        f"seeds ± {formatting.number(spread, _DIGITS)} %",
+        f"chance ± {formatting.number(spread, _DIGITS)} %",
+        *(() if aggregate.experiment in PLANNED else ("not in the plan",)),
     )
     return "\n".join(line for part in words for line in textwrap.wrap(part, _NARROW))

@@ -156,6 +156,7 @@ def _less_hurt(runs: Runs, experiment: str) -> list[Finding]:
             continue
         low, high = turned_interval(aggregate.metric, one.low, one.high)
         points = (end and 100 * end for end in (turned(aggregate.metric, one.estimate), low, high))
-        phrase = f"{name} {formatting.estimate(*points, digits=1)} points less lost"
+        base = formatting.number(100 * found.loss(aggregate.baseline, kind), 1)
+        phrase = f"{name} (softmax loses {base} %) {formatting.estimate(*points, digits=1)} points less lost"
         findings.append(Finding(experiment, unless_lost(verdict_of(low, high), *sides), phrase))
     return findings

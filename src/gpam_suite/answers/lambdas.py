@@ -115,12 +115,12 @@ def _region(runs: Runs, experiment: str) -> Finding:
 
 
 def _without_lambdas(aggregate: Aggregate, points: list[Row]) -> str:
-    """How far the point that is softmax by its formula lies from softmax: what chance alone does."""
+    """How far the point that is softmax by its formula lies from softmax's same seed: what chance alone does."""
     found = next((aggregate.difference(row) for row in points if _point(row) == (0, 0)), None)
     if found is None:
         return ""
     far = formatting.signed(found.estimate, aggregate.digits)
-    return f"; (0, 0), which is softmax by its formula, lies {far} {aggregate.quantity} from softmax's mean"
+    return f"; (0, 0), which is softmax by its formula, lies {far} {aggregate.quantity} from softmax of the same seed"
 
 
 def _behind(aggregate: Aggregate, row: Row) -> float:

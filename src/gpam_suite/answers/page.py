@@ -9,10 +9,11 @@ from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
 from gpam_suite.answers.glance import glance
 from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, models, questions
-from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds
+from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds, p_value
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
 from gpam_suite.paper import PAPER_BLEU
+from gpam_suite.statistics import CONFIDENCE, holm
 
 _ANSWERS = (
     scores.better,
@@ -58,6 +59,13 @@ def answered(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
     ]
 
 
+def in_a_word(results: Path, aggregates: Sequence[Aggregate]) -> str:
+    """A table of the questions and their answers, without the evidence."""
+    asked = questions()
+    table = [[str(one.number), asked[one.number].text, one.answer] for one in answers(results, aggregates)]
+    return markdown(["", "Question", "Answer"], table)
+
+
 def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
     """What was found, how finely, and at what scale: the planned experiments, then the others."""
     runs = Runs(results, aggregates)
@@ -72,13 +80,28 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
             "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be "
             f"{_counted(runs, planned, FIXED)}{also}**, at {_scale(runs, planned)}."
         )
-        sentences += _beside(runs, trained) + _resolution(runs, planned)
+        sentences += _all_together(runs, planned, trained) + _beside(runs, trained)
+        sentences += _further_trained(runs, planned) + _resolution(runs, planned)
         comparisons = len(PLANNED) - len(LAMBDAS) - len(ROW_SUM)
         if left := comparisons - len(planned):
-            sentences.append(f"Of the plan's {comparisons} comparisons of the two, {left} are to come.")
+            sentences.append(f"Of the plan's {comparisons} experiments with both models, {left} are to come.")
     if others:
         sentences.append(f"Not in the plan, with fixed lambdas: {_counted(runs, others, FIXED)}.")
     return " ".join(sentences) or "No experiment has three seeds of softmax and of daGPAM yet."
+
+
+def _all_together(runs: Runs, planned: Sequence[str], trained: Sequence[str]) -> list[str]:
+    """What Holm's correction over everything that is counted leaves of it: within each table fewer are compared."""
+    pairs = [*((name, FIXED) for name in planned), *((name, TRAINABLE) for name in trained)]
+    shown = [pair for pair in pairs if compared(runs, *pair).verdict in (BETTER, WORSE)]
+    if not shown:
+        return []
+    corrected = holm({pair: p_value(runs, *pair) for pair in pairs})
+    left = sum(corrected[pair] < 1 - CONFIDENCE for pair in shown)
+    return [
+        f"Holm's correction is within each experiment; over all {len(pairs)} comparisons at once it would leave "
+        f"{left} of {formatting.plural(len(shown), 'difference')}."
+    ]
 
 
 def _counted(runs: Runs, names: Sequence[str], model: str) -> str:
@@ -106,6 +129,30 @@ def _beside(runs: Runs, names: Sequence[str]) -> list[str]:
     ]
 
 
+def _further_trained(runs: Runs, names: Sequence[str]) -> list[str]:
+    """Names a recipe outside the plan under which softmax beats every model of an experiment, on the same test set."""
+    sentences = []
+    for found in map(runs.experiment, names):
+        best = max((score for row in found.rows if (score := found.goodness(row)) is not None), default=float("inf"))
+        for other in [other for other in runs.aggregates if other.experiment not in PLANNED]:
+            score = other.goodness(other.baseline) if other.baseline and _same_test(found, other) else None
+            if score is not None and score > best:
+                sentences.append(
+                    f"Training is short: on the same test set the best model of {found.experiment} has "
+                    f"{number(abs(best), found.digits)} {found.quantity}, softmax of {other.experiment}, another "
+                    f"recipe, {number(abs(score), other.digits)}."
+                )
+    return sentences
+
+
+def _same_test(one: Aggregate, other: Aggregate) -> bool:
+    return (
+        one is not other
+        and all(one.reference[name] == other.reference[name] for name in ("task", "dataset", "protocol"))
+        and one.reference["data"]["checksum"] == other.reference["data"]["checksum"]
+    )
+
+
 def _learned(row: Row) -> list[str]:
     sums = lambdas.learned_sums(row)
     return [f"trainable lambdas made the rows of weights sum to {sums}"] if sums else []
@@ -115,12 +162,15 @@ def _ahead(runs: Runs, name: str) -> list[str]:
     """How many other mechanisms score better than trainable lambdas."""
     rows = [row for model in (TRAINABLE, *models("alternatives")) if (row := runs.row(name, model))]
     own, *others = (score for row in rows if (score := runs.experiment(name).goodness(row)) is not None)
-    ahead = sum(other > own for other in others)
-    return [f"{ahead} of {len(others)} other mechanisms, one seed each, score better still"] if others else []
+    spread = runs.row(name, TRAINABLE).summary(runs.experiment(name).metric).sd or 0.0
+    ahead = sum(other - spread > own for other in others)
+    if not others:
+        return []
+    return [f"{ahead} of {len(others)} other mechanisms, one seed each, beat that by more than the spread of its seeds"]
 
 
 def _resolution(runs: Runs, names: Sequence[str]) -> list[str]:
-    """How far the intervals reach, and whether the paper's gain in BLEU would lie within them."""
+    """Half of the width of the intervals, and whether the paper's gain in BLEU would lie within them."""
     widths: dict[tuple[str, int], list[float]] = {}
     for name in names:
         if (half := half_width(runs, name)) is not None:
@@ -133,10 +183,9 @@ def _resolution(runs: Runs, names: Sequence[str]) -> list[str]:
     if not spans:
         return []
     bleu = [half for (quantity, _), found in widths.items() if quantity == "BLEU" for half in found]
-    unseen = (
-        f", so a gain of the paper's {PAPER_BLEU} BLEU could not be seen" if min(bleu, default=0) > PAPER_BLEU else ""
-    )
-    return [f"With fixed lambdas the 95 % intervals reach {formatting.listed(spans)} to either side{unseen}."]
+    wide = sum(half > PAPER_BLEU for half in bleu)
+    unseen = f", so in {wide} of {len(bleu)} a gain of the paper's {PAPER_BLEU} BLEU could not be seen" if wide else ""
+    return [f"With fixed lambdas the half-widths of the 95 % intervals are {formatting.listed(spans)}{unseen}."]
 
 
 def _scale(runs: Runs, names: Sequence[str]) -> str:

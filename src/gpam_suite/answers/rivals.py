@@ -80,6 +80,10 @@ def _finding(
     seeds = f"{worst} (worst) to {best}"
     word = " or ".join(wanted)
     phrase = f"{word}: {len(passed)} of {len(known)}{f' ({listed})' if listed else ''}, daGPAM's seeds {seeds}"
+    if read(_place(runs, experiment, aggregate.baseline, *low_high)) == _AS_GOOD:
+        phrase += (
+            f", softmax itself {_score(aggregate, aggregate.baseline.summary(aggregate.metric).mean)}: as good too"
+        )
     return Finding(experiment, UNDECIDED, phrase)
 
 

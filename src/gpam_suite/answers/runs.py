@@ -111,6 +111,12 @@ def half_width(runs: Runs, experiment: str) -> float | None:
     return None if found is None or found.low is None else (found.high - found.low) / 2
 
 
+def p_value(runs: Runs, experiment: str, model: str) -> float | None:
+    """Of ``model`` less softmax over seeds, uncorrected; None without an interval."""
+    found = _difference(runs, experiment, model, BASELINE)
+    return found and found.p_value
+
+
 def compared(runs: Runs, experiment: str, model: str = FIXED, base: str = BASELINE) -> Finding:
     """``model`` against ``base`` over seeds, by Holm's method where the table holds several comparisons to softmax."""
     if not runs.complete(experiment, model, base):
