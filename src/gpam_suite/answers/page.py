@@ -67,18 +67,17 @@ def in_a_word(results: Path, aggregates: Sequence[Aggregate]) -> str:
 
 
 def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
-    """What was found, how finely, and at what scale: the planned experiments, then the others."""
+    """What was found and at what scale in a sentence; in a list how finely, and what the others found."""
     runs = Runs(results, aggregates)
     complete = [found.experiment for found in aggregates if runs.complete(found.experiment, FIXED, BASELINE)]
     planned = [name for name in complete if name in PLANNED]
     others = [name for name in complete if name not in PLANNED]
     sentences = []
     if planned:
-        trained = [name for name in planned if runs.complete(name, TRAINABLE)]
-        also = f"; with trainable lambdas {_counted(runs, trained, TRAINABLE)}" if trained else ""
+        trained = _trained(runs, planned)
         sentences.append(
             "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be "
-            f"{_counted(runs, planned, FIXED)}{also}**, at {_scale(runs, planned)}."
+            f"{_both_counted(runs, planned)}**, at {_scale(runs, planned)}."
         )
         sentences += _all_together(runs, planned, trained) + _beside(runs, trained)
         sentences += _further_trained(runs, planned) + _resolution(runs, planned)
@@ -86,8 +85,11 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
         if left := comparisons - len(planned):
             sentences.append(f"Of the plan's {comparisons} experiments with both models, {left} are to come.")
     if others:
-        sentences.append(f"Not in the plan, with fixed lambdas: {_counted(runs, others, FIXED)}.")
-    return " ".join(sentences) or "No experiment has three seeds of softmax and of daGPAM yet."
+        sentences.append(f"Not in the plan, with fixed lambdas: {_both_counted(runs, others)}.")
+    if not sentences:
+        return "No experiment has three seeds of softmax and of daGPAM yet."
+    first, *more = sentences
+    return "\n\n".join([first, "\n".join(f"- {sentence}" for sentence in more)]).rstrip("\n")
 
 
 def _all_together(runs: Runs, planned: Sequence[str], trained: Sequence[str]) -> list[str]:
@@ -102,6 +104,17 @@ def _all_together(runs: Runs, planned: Sequence[str], trained: Sequence[str]) ->
         f"Holm's correction is within each experiment; over all {len(pairs)} comparisons at once it would leave "
         f"{left} of {formatting.plural(len(shown), 'difference')}."
     ]
+
+
+def _trained(runs: Runs, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that have trainable lambdas too."""
+    return [name for name in names if runs.complete(name, TRAINABLE)]
+
+
+def _both_counted(runs: Runs, names: Sequence[str]) -> str:
+    trained = _trained(runs, names)
+    also = f"; with trainable lambdas {_counted(runs, trained, TRAINABLE)}" if trained else ""
+    return f"{_counted(runs, names, FIXED)}{also}"
 
 
 def _counted(runs: Runs, names: Sequence[str], model: str) -> str:
