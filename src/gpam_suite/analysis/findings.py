@@ -149,12 +149,12 @@ def _deep(results: Path) -> list[str]:
 
 def _equal_sums(found: dict[str, Any], table: list[list[str]]) -> list[str]:
     """What the rows say that compare the mechanism alone."""
-    label = f", lambda+ = {found['lambda_neg']:g}"
+    equal = f", lambda+ = {found['lambda_neg']:g}"
+    deep = {(network, label): cells[-1] for network, label, *cells in table}
     said = [
-        f"{own[-1]} ({own[0]}; softmax {base[-1]})"
-        for own in table
-        for base in table
-        if own[0] == base[0] and own[1].endswith(label) and base[1] == "softmax"
+        f"{own} ({network}; softmax {deep[network, 'softmax']})"
+        for (network, label), own in deep.items()
+        if label.endswith(equal) and (network, "softmax") in deep
     ]
     deepest = f"Behind {found['layers'][-1]} layers the rows of equal sum have left"
     return [f"{deepest}: {', '.join(said)}.\n"] if said else []
