@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from record_factory import add_history, make_record, store
+from record_factory import add_history, make_record, painted, store
 from runs import TINY_LM, composed, places, write_text
 
 from gpam import UsageError
@@ -253,6 +253,17 @@ def test_scatter_has_every_run(made_up):
         for seed in (1, 2, 3)
     ]
     assert render(plot)["svg"] == render(plot)["svg"]
+
+
+def test_gradients_that_are_none_or_zero_are_said_to_be(tmp_path):
+    for model, norms in (("softmax", {}), ("dagpam", {"query_neg": 0.0}), ("nap", {"query_neg": 0.1})):
+        (record,) = store(tmp_path, make_record(model=model))
+        rows = {f"{kind}/decoder.layers.0.self_attn": norm for kind, norm in ({"query": 0.1} | norms).items()}
+        append_history(record.folder, {"update": 1, "split": "gradient", **rows})
+    (aggregate,) = read_aggregates(tmp_path)
+    (plot,) = [plot for plot in draw_runs.plots(tmp_path, aggregate) if plot.name == "gradients"]
+    said = [[text.get_text() for text in axes.texts] for axes in painted(plot)]
+    assert said == [[], ["none"], [], ["zero"], [], []]
 
 
 def test_more_models_than_lines_can_tell_apart_are_a_table(made_up, monkeypatch):

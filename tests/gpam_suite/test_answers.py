@@ -502,15 +502,18 @@ def test_page_says_what_was_found_and_links_every_experiment(tmp_path):
         tmp_path, *beside_softmax(MAIN[0], AHEAD), *beside_softmax(MAIN[2], LEVEL), *beside_softmax("other_lm", BEHIND)
     )
     text = "\n".join(page.answered(tmp_path, read_aggregates(tmp_path)))
-    said = "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be better than softmax in 1 of 2 experiments"
+    said = "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be better than Softmax in 1 of 2 experiments"
     assert (
-        f"{said} ({MAIN[0]}) and worse in 0; with trainable lambdas better than softmax in 0 of 2 experiments" in text
+        f"{said} ({MAIN[0]}) and worse in 0; with trainable lambdas better than Softmax in 0 of 2 experiments" in text
     )
     assert "**, at 0.1 million parameters and 200 updates, three seeds a side: far below" in text
-    others = "Not in the plan, with fixed lambdas: better than softmax in 0 of 1 experiments and worse in 1 (other_lm)."
+    others = "Not in the plan, with fixed lambdas: better than Softmax in 0 of 1 experiments and worse in 1 (other_lm)."
     assert others in text and "Of the plan's 12 experiments with both models, 10 are to come." in text
     assert re.search(r"the half-widths of the 95 % intervals are 0\.\d\d perplexity per word, 0\.\d\d BLEU", text)
-    assert "over all 4 comparisons at once it would leave 1 of 1 difference." in text
+    assert (
+        f"over all 4 comparisons of daGPAM with softmax at once it would leave 1 of 1 difference (daGPAM in {MAIN[0]})."
+        in text
+    )
     assert f"[{MAIN[0]}](#{MAIN[0]})" in text and text.count("| open |") >= 8
     assert "| 2 | In translation? | no | better in both directions |" in text
 
@@ -519,11 +522,24 @@ def test_a_gain_of_trainable_lambdas_is_told_with_what_stands_beside_it(tmp_path
     learned = trainable(MAIN[2], AHEAD, [(-0.2, 0.6), (-0.1, 0.6), (-0.15, 0.6)])
     rivals = [*runs_of(MAIN[2], "nap", BEHIND, seeds=(1,)), *runs_of(MAIN[2], "gated", 3 * AHEAD, seeds=(1,))]
     store(tmp_path, *softmax(MAIN[2]), *runs_of(MAIN[2]), *learned, *rivals)
+    store(tmp_path, *three_sides(ROW_SUM[0], AHEAD, AHEAD), *three_sides(ROW_SUM[1], 2 * AHEAD, AHEAD))
     said = page.headline(tmp_path, read_aggregates(tmp_path))
     assert (
-        f"In {MAIN[2]} trainable lambdas made the rows of weights sum to 0.20 … 0.30, and 1 of 2 other mechanisms, one "
-        "seed each, beat that by more than the spread of its seeds."
+        f"In {MAIN[2]} trainable lambdas made the rows of weights sum to 0.20 … 0.30, and softmax_half, in the same "
+        f"setting ({ROW_SUM[1]}), differs from softmax by +2.00 "
     ) in said
+    assert "BLEU, and 1 of 2 other mechanisms, one seed each, beat that by more than the spread of its seeds." in said
+
+
+def test_rows_that_sum_to_half_are_counted_beside_softmax_of_that_sum(tmp_path):
+    """Scaled softmax is ahead in both, daGPAM of that sum further in one of them."""
+    halves = [*three_sides(ROW_SUM[0], AHEAD, 2 * AHEAD), *three_sides(ROW_SUM[1], AHEAD, AHEAD)]
+    store(tmp_path, *beside_softmax(MAIN[0], LEVEL), *halves, *softmax(ROW_SUM[2]))
+    said = page.headline(tmp_path, read_aggregates(tmp_path))
+    both = f"better than Softmax in 2 of 2 experiments ({ROW_SUM[0]}, {ROW_SUM[1]}) and worse in 0"
+    further = f"better than softmax_half in 1 of 2 experiments ({ROW_SUM[0]}) and worse in 0"
+    assert f": dagpam_half_sum {both}; softmax_half {both}; dagpam_half_sum {further}." in said
+    assert "over all 4 comparisons of daGPAM with softmax at once it would leave 2 of 2 differences (" in said
 
 
 def test_a_recipe_that_trains_further_is_named(tmp_path):

@@ -189,13 +189,15 @@ def _gradients(aggregate: Aggregate, every: list[tuple[Row, list[int], list[Hist
         grid = figure.subplots(len(rows), len(kinds), squeeze=False, sharex=True, sharey=True)
         for line, (row, _, histories) in zip(grid, rows, strict=True):
             for axes, kind in zip(line, kinds, strict=True):
-                for path in _paths(histories, kind):
+                curves = {path: _mean_curve(histories, f"{kind}/{path}") for path in _paths(histories, kind)}
+                for path, curve in curves.items():
                     role, layer = _role_of(path), _layer_of(path)
                     label = f"Layer {layer + 1}" + (f", {ROLES[role]}" if several else "")
                     style = {"color": shades[layer], "linestyle": _ROLE_DASH[role], "linewidth": 1.1}
-                    axes.plot(*_mean_curve(histories, f"{kind}/{path}"), label=label, **style)
-                if not _paths(histories, kind):
-                    axes.annotate("none", (0.5, 0.5), xycoords="axes fraction", ha="center", style="italic")
+                    axes.plot(*curve, label=label, **style)
+                if not any(np.any(norms) for _, norms in curves.values()):  # a logarithm has no place for zero
+                    text = "zero" if curves else "none"
+                    axes.annotate(text, (0.5, 0.5), xycoords="axes fraction", ha="center", style="italic")
                 axes.set_yscale("log")
             line[0].set_ylabel(f"{row.label}\nGradient norm")
         for axes, kind in zip(grid[0], kinds, strict=True):

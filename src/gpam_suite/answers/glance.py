@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from gpam_suite import formatting
 from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.answers.answer import BETTER, WORSE
-from gpam_suite.answers.plan import PLANNED, models
+from gpam_suite.answers.plan import PLANNED, models, of_one_sum
 from gpam_suite.answers.runs import Runs, compared, turned_interval
 from gpam_suite.formatting import listed
 from gpam_suite.metrics import turned
@@ -88,11 +88,12 @@ def _is_shown(runs: Runs, experiment: str, model: str) -> bool:
 
 
 def _dagpam(runs: Runs) -> Plot | None:
-    """A forest plot: experiments below each other, fixed and trainable lambdas in each."""
+    """A forest plot: experiments below each other, daGPAM's kinds in each."""
+    kinds = {FIXED: -0.18, TRAINABLE: 0.18, of_one_sum()[1]: 0.0}  # how far below the experiment's line
     sides = {
         found.experiment: {
             model: own
-            for model in (FIXED, TRAINABLE)
+            for model in kinds
             if runs.complete(found.experiment, model, BASELINE)
             and (own := gain(found, runs.row(found.experiment, model)))
         }
@@ -102,9 +103,9 @@ def _dagpam(runs: Runs) -> Plot | None:
     if not drawn:
         return None
     ends = [end for found in drawn for own in sides[found.experiment].values() for end in own if end is not None]
-    low, high = fences([*ends, 0.0])
+    low, high = with_margin(fences([*ends, 0.0]))
     labels = {model: runs.row(found.experiment, model).label for found in drawn for model in sides[found.experiment]}
-    looks = {model: {**look(index), "linestyle": "none"} for index, model in enumerate((FIXED, TRAINABLE), start=1)}
+    looks = {model: {**look(index), "linestyle": "none"} for index, model in enumerate(kinds, start=1)}
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -112,18 +113,18 @@ def _dagpam(runs: Runs) -> Plot | None:
             axes.plot([], [], **looks[model], label=label)
         for index, found in enumerate(drawn):
             for model, own in sides[found.experiment].items():
-                place, style = index + (0.18 if model == TRAINABLE else -0.18), looks[model]
+                place, style = index + kinds[model], looks[model]
                 face = style["color"] if _is_shown(runs, found.experiment, model) else "white"
                 axes.plot([own.estimate], [place], **style, markerfacecolor=face, zorder=3)
                 known = [end for end in own if end is not None]
                 axes.plot([min(known), max(known)], [place, place], color=style["color"], linewidth=1.3, zorder=2)
                 for end, beyond, arrow in ((low, min(known) < low, "<"), (high, max(known) > high, ">")):
                     if beyond:
-                        axes.plot([end], [place], color=style["color"], marker=arrow, zorder=4)
+                        axes.plot([end], [place], color=style["color"], marker=arrow, clip_on=False, zorder=4)
                 at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 7, "color": style["color"]}
                 axes.annotate(formatting.estimate(*own, _DIGITS), (1.02, place), **at)
         axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1)
-        axes.set_xlim(*with_margin((low, high)))
+        axes.set_xlim(low, high)
         axes.set_yticks(range(len(drawn)), [_label(found) for found in drawn], fontsize=7)
         axes.set_ylim(len(drawn) - 0.5, -0.5)
         axes.grid(axis="y", visible=False)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from gpam_suite import formatting
 from gpam_suite.aggregate import FIXED, LAMBDA_LABELS, TRAINABLE, Aggregate, Row
 from gpam_suite.answers.answer import MISSING, NO, OPEN, YES, Answer, Finding, all_of, at_least, told
-from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN, ROW_SUM, models
+from gpam_suite.answers.plan import GRID_POINTS, LAMBDAS, MAIN, ROW_SUM, of_one_sum
 from gpam_suite.answers.runs import Runs, compared, diverged, ended, lost_seeds, missing
 from gpam_suite.metrics import turned
 
@@ -156,7 +156,7 @@ def row_sum(runs: Runs) -> list[Answer]:
 
 def _at_one_sum(runs: Runs, experiment: str) -> Finding:
     """The verdict is on daGPAM against scaled softmax; how far each is from softmax is told beside it."""
-    _, scaled, same_sum = models("row_sum")
+    scaled, same_sum = of_one_sum()
     found = compared(runs, experiment, same_sum, scaled)
     if found.verdict == MISSING:
         return found

@@ -1,6 +1,6 @@
 """The first section of ``results/README.md``: what was found in a sentence, then every question with its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpam_suite import formatting
@@ -8,7 +8,7 @@ from gpam_suite.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.answers import inside, lambdas, rivals, scores
 from gpam_suite.answers.answer import BETTER, OPEN, WORSE, Answer
 from gpam_suite.answers.glance import glance
-from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, models, questions
+from gpam_suite.answers.plan import LAMBDAS, PLANNED, ROW_SUM, models, of_one_sum, questions
 from gpam_suite.answers.runs import Runs, compared, half_width, lost_seeds, p_value
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
@@ -72,6 +72,7 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
     complete = [found.experiment for found in aggregates if runs.complete(found.experiment, FIXED, BASELINE)]
     planned = [name for name in complete if name in PLANNED]
     others = [name for name in complete if name not in PLANNED]
+    halved = [name for name in ROW_SUM if runs.complete(name)]
     sentences = []
     if planned:
         trained = _trained(runs, planned)
@@ -79,7 +80,9 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
             "**daGPAM with fixed lambdas (0.5, 0.5) is shown to be "
             f"{_both_counted(runs, planned)}**, at {_scale(runs, planned)}."
         )
-        sentences += _all_together(runs, planned, trained) + _beside(runs, trained)
+        sentences += _at_half_sum(runs, halved)
+        sentences += _all_together(runs, {FIXED: planned, TRAINABLE: trained, of_one_sum()[1]: halved})
+        sentences += _beside(runs, trained)
         sentences += _further_trained(runs, planned) + _resolution(runs, planned)
         comparisons = len(PLANNED) - len(LAMBDAS) - len(ROW_SUM)
         if left := comparisons - len(planned):
@@ -92,17 +95,29 @@ def headline(results: Path, aggregates: Sequence[Aggregate]) -> str:
     return "\n\n".join([first, "\n".join(f"- {sentence}" for sentence in more)]).rstrip("\n")
 
 
-def _all_together(runs: Runs, planned: Sequence[str], trained: Sequence[str]) -> list[str]:
-    """What Holm's correction over everything that is counted leaves of it: within each table fewer are compared."""
-    pairs = [*((name, FIXED) for name in planned), *((name, TRAINABLE) for name in trained)]
+def _at_half_sum(runs: Runs, names: Sequence[str]) -> list[str]:
+    """Who is better where rows sum to 0.5: daGPAM than softmax, scaled softmax than softmax, daGPAM than that."""
+    if not names:
+        return []
+    scaled, same_sum = of_one_sum()
+    pairs = ((same_sum, BASELINE), (scaled, BASELINE), (same_sum, scaled))
+    said = [f"{runs.row(names[0], model).label} {_counted(runs, names, model, base)}" for model, base in pairs]
+    return [f"With rows that sum to 0.5, as the grids of lambdas suggested: {'; '.join(said)}."]
+
+
+def _all_together(runs: Runs, counted: Mapping[str, Sequence[str]]) -> list[str]:
+    """What Holm's correction over all that is ``counted`` (model to its experiments) leaves of it: within each table
+    fewer are compared."""
+    pairs = [(name, model) for model, names in counted.items() for name in names]
     shown = [pair for pair in pairs if compared(runs, *pair).verdict in (BETTER, WORSE)]
     if not shown:
         return []
     corrected = holm({pair: p_value(runs, *pair) for pair in pairs})
-    left = sum(corrected[pair] < 1 - CONFIDENCE for pair in shown)
+    left = [pair for pair in shown if corrected[pair] < 1 - CONFIDENCE]
+    which = f" ({formatting.listed(f'{runs.row(*pair).label} in {pair[0]}' for pair in left)})" if left else ""
     return [
-        f"Holm's correction is within each experiment; over all {len(pairs)} comparisons at once it would leave "
-        f"{left} of {formatting.plural(len(shown), 'difference')}."
+        f"Holm's correction is within each experiment; over all {len(pairs)} comparisons of daGPAM with softmax at "
+        f"once it would leave {len(left)} of {formatting.plural(len(shown), 'difference')}{which}."
     ]
 
 
@@ -117,13 +132,14 @@ def _both_counted(runs: Runs, names: Sequence[str]) -> str:
     return f"{_counted(runs, names, FIXED)}{also}"
 
 
-def _counted(runs: Runs, names: Sequence[str], model: str) -> str:
-    verdicts = [compared(runs, name, model).verdict for name in names]
+def _counted(runs: Runs, names: Sequence[str], model: str, base: str = BASELINE) -> str:
+    verdicts = [compared(runs, name, model, base).verdict for name in names]
     better, worse = (
         [name for name, own in zip(names, verdicts, strict=True) if own == verdict] for verdict in (BETTER, WORSE)
     )
+    than = runs.row(names[0], base).label
     return (
-        f"better than softmax in {len(better)} of {len(names)} experiments{_named(better)} and worse in "
+        f"better than {than} in {len(better)} of {len(names)} experiments{_named(better)} and worse in "
         f"{len(worse)}{_named(worse)}"
     )
 
@@ -133,12 +149,13 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _beside(runs: Runs, names: Sequence[str]) -> list[str]:
-    """What belongs beside a gain of trainable lambdas: what they made rows sum to, and what other mechanisms gain."""
+    """What belongs beside a gain of trainable lambdas: what they made rows sum to, and what scaled softmax and other
+    mechanisms gain."""
     return [
         f"In {name} {', and '.join(said)}."
         for name in names
         if compared(runs, name, TRAINABLE).verdict == BETTER
-        and (said := _learned(runs.row(name, TRAINABLE)) + _ahead(runs, name))
+        and (said := _learned(runs.row(name, TRAINABLE)) + _scaled(runs, name) + _ahead(runs, name))
     ]
 
 
@@ -166,6 +183,24 @@ def _same_test(one: Aggregate, other: Aggregate) -> bool:
 def _learned(row: Row) -> list[str]:
     sums = lambdas.learned_sums(row)
     return [f"trainable lambdas made the rows of weights sum to {sums}"] if sums else []
+
+
+def _scaled(runs: Runs, name: str) -> list[str]:
+    """How far scaled softmax is from softmax where question 14 has runs of the very same setting."""
+    scaled, _ = of_one_sum()
+    alike = [other for other in ROW_SUM if runs.complete(other) and _same_setting(runs, name, other)]
+    return [
+        f"{runs.row(other, scaled).label}, in the same setting ({other}), differs from softmax by "
+        f"{compared(runs, other, scaled).phrase} where they differ by {compared(runs, name, TRAINABLE).phrase}"
+        for other in alike
+    ]
+
+
+def _same_setting(runs: Runs, *names: str) -> bool:
+    """Whether the runs of softmax are the same but for the experiment's name."""
+    one, other = (runs.experiment(name) for name in names)
+    hashes = [{record["config_hash"] for record in found.baseline.records} for found in (one, other)]
+    return _same_test(one, other) and hashes[0] == hashes[1]
 
 
 def _ahead(runs: Runs, name: str) -> list[str]:

@@ -50,6 +50,12 @@ def models(name: str) -> tuple[str, ...]:
     return tuple(OmegaConf.load(CONFIGS / "evidence.yaml")[name].split(","))
 
 
+def of_one_sum() -> tuple[str, str]:
+    """The two models of question 14 beside softmax: softmax whose rows are scaled, and daGPAM of the same sum."""
+    _, scaled, same_sum = models("row_sum")
+    return scaled, same_sum
+
+
 def main_models(experiment: str) -> tuple[str, ...]:
     """The models of which the plan wants three seeds in this experiment."""
     if experiment in ROW_SUM:
