@@ -5,7 +5,7 @@ from record_factory import make_record, painted, store
 
 from gpam_suite.aggregate import read_aggregates
 from gpam_suite.answers import glance
-from gpam_suite.answers.plan import MAIN
+from gpam_suite.answers.plan import MAIN, ROW_SUM
 from gpam_suite.front_page import filled
 from gpam_suite.report import build
 
@@ -67,6 +67,16 @@ def test_figures_show_what_is_clear_and_give_every_number(results):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["daGPAM", "dagpam_trainable", "NAP"]
     assert cells == {"+5.0": "bold", "-0.2": "bold", "-45.0": "normal"}
     assert "chance ± 12.9 %" in axes.get_xticklabels()[0].get_text()
+
+
+def test_scaled_softmax_stands_beside_daGPAM_of_the_same_sum(results):
+    values = {"softmax": (19.0, 20.0, 21.0), "softmax_half": (21.0, 22.1, 23.0), "dagpam_half_sum": (22.0, 23.1, 24.0)}
+    for model, scores in values.items():
+        store(results, *seeds_of(ROW_SUM[1], "nmt", model, scores))
+    forest, _ = glance.plots(results, read_aggregates(results))
+    (axes,) = painted(forest)
+    assert [text.get_text().partition(" ")[0] for text in axes.texts][-2:] == ["+15.2", "+10.2"]
+    assert "Softmax_half has no negative weights." in forest.caption
 
 
 def test_an_experiment_of_ones_own_comes_last_and_alone_has_no_glance(results):

@@ -88,8 +88,9 @@ def _is_shown(runs: Runs, experiment: str, model: str) -> bool:
 
 
 def _dagpam(runs: Runs) -> Plot | None:
-    """A forest plot: experiments below each other, daGPAM's kinds in each."""
-    kinds = {FIXED: -0.18, TRAINABLE: 0.18, of_one_sum()[1]: 0.0}  # how far below the experiment's line
+    """A forest plot: experiments below each other, in each daGPAM's kinds and what they are to be seen beside."""
+    scaled, same_sum = of_one_sum()
+    kinds = {FIXED: -0.18, TRAINABLE: 0.18, same_sum: -0.18, scaled: 0.18}  # how far below the experiment's line
     sides = {
         found.experiment: {
             model: own
@@ -134,12 +135,13 @@ def _dagpam(runs: Runs) -> Plot | None:
     bleu = [found.baseline.summary(found.metric).mean for found in drawn if found.quantity == "BLEU"]
     claim = [formatting.number(100 * PAPER_BLEU / mean, _DIGITS) for mean in sorted(bleu, reverse=True)]
     paper = f" The paper's {PAPER_BLEU} BLEU would be {claim[0]} to {claim[-1]} percent here." if claim else ""
+    alone = f" {labels[scaled].capitalize()} has no negative weights." if scaled in labels else ""
     arrows = " Arrows: it goes on." if min(ends) < low or max(ends) > high else ""
     caption = (
         "What daGPAM gains over softmax on each test set, in percent of softmax's score (lower perplexity, higher "
         "BLEU: to the right is better): mean over seeds, and its 95 % interval (paired t). Filled marks: a "
         "difference that is shown, after Holm's correction within an experiment that has several; hollow: none is "
-        f"shown; no mark: not run with three seeds.{arrows}{paper} {_scope(drawn)}"
+        f"shown; no mark: not run with three seeds.{arrows}{alone}{paper} {_scope(drawn)}"
     )
     return Plot("dagpam", caption, 0.9 + 0.42 * len(drawn), paint)
 
