@@ -218,6 +218,14 @@ def test_rows_of_one_seed_are_counted_and_not_judged(made_up):
     assert page.count("Left out: 1 row without an interval over seeds; ") == 2
 
 
+def test_scores_of_scaled_softmax_stand_beside_daGPAMs(made_up):
+    assert "no negative weights" not in findings(made_up)
+    store(made_up, *(make_record(model="softmax_half", seed=seed, value=28.0 + 0.02 * seed) for seed in (1, 2, 3)))
+    page = findings(made_up)
+    assert "without seeds. Softmax_half has no negative weights.\n" in page
+    assert "- small_lm: **softmax_half**: difference to Softmax -1.98 perplexity" in page
+
+
 @pytest.mark.parametrize("first, said", [(3.0, "0 of 1 stack: nothing vanishes at"), (0.5, "1 of 1 stack.")])
 def test_gradients_vanish_where_the_first_layers_is_smaller(tmp_path, first, said):
     layers = "query/encoder.layers.{}.self_attn"

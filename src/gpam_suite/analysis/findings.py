@@ -25,6 +25,7 @@ from gpam_suite.analysis.comparisons import (
     mean_of,
 )
 from gpam_suite.analysis.words import TITLES
+from gpam_suite.answers.plan import of_one_sum
 from gpam_suite.environment import ROOT
 from gpam_suite.front_page import PUBLISHED
 from gpam_suite.markup import folded, markdown
@@ -233,17 +234,20 @@ def _ratio(base: float, own: float) -> str:
 
 
 def _scores(aggregates: list[Aggregate]) -> str:
+    scaled, _ = of_one_sum()
+    beside = [row for found in aggregates for row in found.rows if row.model == scaled]
+    rows = [row for row in [*beside, *(row for _, row in candidates(aggregates))] if len(row.finished) > 1]
     said = [
         f"- {found.experiment}: {sentence}\n"
         for found in aggregates
         for sentence in reading(found)
-        if any(f"**{row.label}**" in sentence for _, row in candidates([found]) if len(row.finished) > 1)
+        if any(f"**{row.label}**" in sentence for row in found.rows if row in rows)
     ]
     if not said:
         return _NOT_YET
     return (
-        "The paper's first version is said to report up to 0.5 less perplexity and 0.52 more BLEU, without seeds.\n\n"
-        + "".join(said)
+        "The paper's first version is said to report up to 0.5 less perplexity and 0.52 more BLEU, without seeds."
+        f"{f' {beside[0].label.capitalize()} has no negative weights.' if beside else ''}\n\n{''.join(said)}"
     )
 
 
