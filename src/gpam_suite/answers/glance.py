@@ -139,8 +139,8 @@ def _dagpam(runs: Runs) -> Plot | None:
     arrows = " Arrows: it goes on." if min(ends) < low or max(ends) > high else ""
     caption = (
         "What daGPAM gains over softmax on each test set, in percent of softmax's score (lower perplexity, higher "
-        "BLEU: to the right is better): mean over seeds, and its 95 % interval (paired t). Filled marks: a "
-        "difference that is shown, after Holm's correction within an experiment that has several; hollow: none is "
+        "BLEU and accuracy: to the right is better): mean over seeds, and its 95 % interval (paired t). Filled marks: "
+        "a difference that is shown, after Holm's correction within an experiment that has several; hollow: none is "
         f"shown; no mark: not run with three seeds.{arrows}{alone}{paper} {_scope(drawn)}"
     )
     return Plot("dagpam", caption, 0.9 + 0.42 * len(drawn), paint)
