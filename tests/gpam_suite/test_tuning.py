@@ -84,7 +84,7 @@ def test_front_page_shows_models_of_enough_seeds_with_figure_and_command(tmp_pat
         tmp_path,
     )
     assert "stale" not in text and text.startswith("a\n") and text.endswith("b\n")
-    assert "Not in the plan, with fixed lambdas: better than softmax in 0 of 1 experiments and worse in 0." in text
+    assert "Not in the plan, with fixed lambdas: better than Softmax in 0 of 1 experiments and worse in 0." in text
     assert "| daGPAM | 3 |" in text and "| NAP |" not in text
     assert "1 model more with fewer seeds: [all rows](results/README.md#small_lm)." in text
     assert "](results/figures/small_lm-results.svg)" in text
