@@ -235,14 +235,16 @@ def _ratio(base: float, own: float) -> str:
 
 def _scores(aggregates: list[Aggregate]) -> str:
     scaled, _ = of_one_sum()
-    beside = [row for found in aggregates for row in found.rows if row.model == scaled]
-    rows = [row for row in [*beside, *(row for _, row in candidates(aggregates))] if len(row.finished) > 1]
-    said = [
-        f"- {found.experiment}: {sentence}\n"
-        for found in aggregates
-        for sentence in reading(found)
-        if any(f"**{row.label}**" in sentence for row in found.rows if row in rows)
-    ]
+    said, beside = [], []
+    for found in aggregates:
+        own = [row for row in found.rows if row.model == scaled]
+        rows = [row for row in [*own, *(row for _, row in candidates([found]))] if len(row.finished) > 1]
+        said += [
+            f"- {found.experiment}: {sentence}\n"
+            for sentence in reading(found)
+            if any(f"**{row.label}**" in sentence for row in rows)
+        ]
+        beside += own
     if not said:
         return _NOT_YET
     return (
