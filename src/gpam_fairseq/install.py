@@ -10,8 +10,9 @@ from fairseq.modules import LayerDropModuleList, MultiheadAttention
 from torch import nn
 
 from gpam.attention import Site, build, mechanism_class, options_of
-from gpam.attention.base import Role, StackMemory
+from gpam.attention.base import StackMemory
 from gpam.attention.functional import checked_backend
+from gpam.attention.site import Role
 from gpam.errors import UsageError
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpam.attention import _fused, _tiling, _workspace
+from gpam.attention.backends import tiled, tiling, workspace
 from gpam.attention.functional import BACKENDS, dual_softmax, softmax_attention, sum_of_softmaxes
 from gpam.errors import UsageError
 
@@ -125,7 +125,7 @@ def test_rows_of_more_than_a_thousand_keys(backend):
 @pytest.mark.parametrize("one_pass", [0, 1 << 40])
 def test_weights_that_are_not_learned(backend, separate_keys, one_pass, monkeypatch):
     """Large tiles take another way then, as nobody wants the gradient of the weights."""
-    monkeypatch.setattr(_fused, "ONE_PASS", one_pass)
+    monkeypatch.setattr(tiled, "ONE_PASS", one_pass)
     options = {"separate_keys": separate_keys, "learned": False}
     assert_matches_formula(backend, target=130, source=130, causal=True, mask="left", **options)
     assert_matches_formula(backend, target=70, source=33, weights="token", **options)
@@ -165,9 +165,9 @@ def test_a_key_a_branch_and_wider_values(backend, causal):
 @pytest.mark.parametrize("bytes_a_thread", [1, 5000, 40_000])
 @pytest.mark.parametrize("rows", [5, 64])
 def test_any_tiling_gives_the_same(backend, bytes_a_thread, rows, monkeypatch):
-    monkeypatch.setattr(_tiling, "CHUNK_BYTES", bytes_a_thread)
-    monkeypatch.setattr(_tiling, "SHORT_CHUNK_BYTES", bytes_a_thread)
-    monkeypatch.setattr(_tiling, "ROWS", rows)
+    monkeypatch.setattr(tiling, "CHUNK_BYTES", bytes_a_thread)
+    monkeypatch.setattr(tiling, "SHORT_CHUNK_BYTES", bytes_a_thread)
+    monkeypatch.setattr(tiling, "ROWS", rows)
     for shape in ({"batch": 5, "heads": 3, "target": 21, "source": 21, "causal": True}, {"target": 21, "source": 9}):
         assert_matches_formula(backend, mask="full", weights="token", **shape)
 
@@ -213,7 +213,7 @@ def test_random_shapes(data):
 @pytest.mark.parametrize("backend", FUSED)
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradcheck(backend, causal, monkeypatch):
-    monkeypatch.setattr(_tiling, "ROWS", 2)
+    monkeypatch.setattr(tiling, "ROWS", 2)
     generator = torch.Generator().manual_seed(0)
     inputs = [random_heads(generator, 2, 2, 5, 3)[0] for _ in range(4)]
     mask = padding(2, 5, "full")
@@ -297,12 +297,12 @@ def test_uninitialised_memory_does_not_leak(backend, length, causal, monkeypatch
     monkeypatch.setattr(torch, "empty", poisoned(empty))
     monkeypatch.setattr(torch, "empty_like", poisoned(empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(new_empty))
-    monkeypatch.setattr(_tiling, "CHUNK_BYTES", 20_000)
-    monkeypatch.setattr(_tiling, "SHORT_CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(tiling, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(tiling, "SHORT_CHUNK_BYTES", 20_000)
     assert torch.empty(2).isnan().all()
-    _workspace.POOL.clear()
+    workspace.POOL.clear()
     assert_matches_formula(backend, batch=3, target=length, source=length, mask="full", causal=causal, weights="token")
-    _workspace.POOL.clear()
+    workspace.POOL.clear()
     assert_matches_formula(backend, batch=3, target=length, source=length, causal=causal, weights="head")
 
 

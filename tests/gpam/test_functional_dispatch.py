@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpam.attention import functional
-from gpam.attention._tiling import LANE, LONG_ROWS, ROWS, chunks, row_blocks
+from gpam.attention.backends.tiling import LANE, LONG_ROWS, ROWS, chunks, row_blocks
 from gpam.attention.functional import BACKENDS, choose_backend
 
 LM = {"batch": 4, "heads": 8, "target": 512, "source": 512, "causal": True}

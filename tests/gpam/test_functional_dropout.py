@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gpam.attention import _tiling
-from gpam.attention._dropout import fill_dropout, random_words
+from gpam.attention.backends import tiling
+from gpam.attention.backends.dropout import fill_dropout, random_words
 from gpam.attention.functional import BACKENDS, dual_softmax, softmax_attention
 
 FUSED = ("batched", "materialised", "tiled")
@@ -41,9 +41,9 @@ def test_two_calls_draw_different_masks(backend):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_by_finite_differences(backend, place, causal, monkeypatch):
-    monkeypatch.setattr(_tiling, "ROWS", 3)
-    monkeypatch.setattr(_tiling, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(_tiling, "SHORT_CHUNK_BYTES", 1)
+    monkeypatch.setattr(tiling, "ROWS", 3)
+    monkeypatch.setattr(tiling, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(tiling, "SHORT_CHUNK_BYTES", 1)
     assert torch.autograd.gradcheck(
         lambda *args: seeded(7, *args, dropout=0.4, dropout_on=place, causal=causal, backend=backend), inputs(4, 1)
     )

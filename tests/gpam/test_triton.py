@@ -70,14 +70,14 @@ def test_mistakes_are_named():
 
 def test_without_triton_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "gpam.attention._triton.launch", raising=False)
+    monkeypatch.delitem(sys.modules, "gpam.attention.backends.triton.launch", raising=False)
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(UsageError, match="pip install triton"):
         softmax_attention(q, q, q, backend="triton")
 
 
 def test_importing_the_mechanisms_does_not_import_triton():
-    code = "import sys, gpam.attention; sys.exit('gpam.attention._triton.launch' in sys.modules)"
+    code = "import sys, gpam.attention; sys.exit('gpam.attention.backends.triton.launch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -8,7 +8,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from gpam.attention._triton import kernels_long, kernels_short
+from gpam.attention.backends.triton import kernels_long, kernels_short
 
 PLAIN = {"TWO": True, "TWO_KEYS": False, "CAUSAL": True, "PADDED": False, "DROPOUT": False, "DROP_SUM": False}
 FULL = {"TWO": True, "TWO_KEYS": True, "CAUSAL": False, "PADDED": True, "DROPOUT": True, "DROP_SUM": False}

@@ -13,7 +13,7 @@ import test_functional as formulas
 import torch
 from triton_cases import CASES, DROPOUT_CASES
 
-from gpam.attention._triton import launch
+from gpam.attention.backends.triton import launch
 from gpam.attention.functional import dual_softmax
 
 

@@ -6,7 +6,7 @@ from runs import TINY_LM, composed, places, train_here, write_text
 from soak.bits import parameters_of
 
 from gpam.attention import Site, build, names
-from gpam.attention.dagpam import DaGPAM
+from gpam.attention.mechanisms.dagpam import DaGPAM
 from gpam.errors import UsageError
 from gpam_suite.records import read_history
 from gpam_suite.training.divergence import Diverged

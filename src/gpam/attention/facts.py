@@ -1,16 +1,13 @@
 """What is known of a mechanism before it is built: its formula, its rows, where it works, and what it costs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from gpam.attention.base import Site
+from gpam.attention.site import Site
 
 
 @dataclasses.dataclass(frozen=True)

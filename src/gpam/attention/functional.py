@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from gpam.attention._batched import batched
-from gpam.attention._dispatch import BACKENDS, GPU_BACKENDS, choose_backend
-from gpam.attention._formula import reference
-from gpam.attention._fused import materialised, tiled
-from gpam.attention._grouped import grouped
-from gpam.attention._packed import packed
-from gpam.attention._problem import Problem, Weight, make_problem
-from gpam.attention._sdpa import sdpa
-from gpam.attention._triton import fused
+from gpam.attention.backends.batched import batched
+from gpam.attention.backends.choice import BACKENDS, GPU_BACKENDS, choose_backend
+from gpam.attention.backends.formula import reference
+from gpam.attention.backends.grouped import grouped
+from gpam.attention.backends.packed import packed
+from gpam.attention.backends.problem import Problem, Weight, make_problem
+from gpam.attention.backends.sdpa import sdpa
+from gpam.attention.backends.tiled import materialised, tiled
+from gpam.attention.backends.triton import fused
 from gpam.errors import UsageError, did_you_mean
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The mechanisms by name. Adding one is one file in this folder that calls :func:`register`, and one configuration."""
+"""The mechanisms by name. A new one is a file in ``mechanisms`` that calls :func:`register`, and a configuration."""
 
 import dataclasses
 import importlib
@@ -6,8 +6,9 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpam.attention.base import Mechanism, Site
-from gpam.attention.config import make_options
+from gpam.attention.base import Mechanism
+from gpam.attention.options import make_options
+from gpam.attention.site import Site
 from gpam.errors import UsageError, did_you_mean
 
 _MECHANISMS: dict[str, type[Mechanism]] = {}
@@ -75,7 +76,7 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
 
 
 def load_all() -> None:
-    """Import every module of this folder, so that each registers what it holds."""
-    package = importlib.import_module("gpam.attention")
+    """Import every module of ``mechanisms``, so that each registers what it holds."""
+    package = importlib.import_module("gpam.attention.mechanisms")
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"gpam.attention.{module.name}")
+        importlib.import_module(f"{package.__name__}.{module.name}")

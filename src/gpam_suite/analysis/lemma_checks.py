@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from gpam.analysis import lemmas, residual
-from gpam.attention.dagpam import DaGPAM
+from gpam.attention.mechanisms.dagpam import DaGPAM
+from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.reference import scaled_scores
-from gpam.attention.softmax import Softmax
 from gpam_suite.analysis.measures import RESIDUAL_TOLERANCE
 from gpam_suite.analysis.observe import Observation, Seen
 

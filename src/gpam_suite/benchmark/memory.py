@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gpam.attention._workspace import POOL
+from gpam.attention.backends.workspace import POOL
 from gpam_suite.benchmark.silence import silent
 
 Result = TypeVar("Result")

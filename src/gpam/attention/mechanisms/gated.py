@@ -15,11 +15,11 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from gpam.attention.base import Site
-from gpam.attention.config import option
 from gpam.attention.facts import Facts, products
+from gpam.attention.mechanisms.softmax import Softmax
+from gpam.attention.options import option
 from gpam.attention.registry import register
-from gpam.attention.softmax import Softmax
+from gpam.attention.site import Site
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,9 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpam.attention import reference
-from gpam.attention.base import Mechanism, NoOptions, Site
+from gpam.attention.base import Mechanism
 from gpam.attention.facts import Facts, products
+from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 
 _EPSILON = 1e-3
 

@@ -29,9 +29,11 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import functional, reference
-from gpam.attention.base import Mechanism, NoOptions, Site
+from gpam.attention.base import Mechanism
 from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 from gpam.errors import UsageError
 
 

@@ -24,11 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import reference
-from gpam.attention._affine import own_value
-from gpam.attention.base import Mechanism, Site
-from gpam.attention.config import option
+from gpam.attention.base import Mechanism
 from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.mechanisms.affine import own_value
+from gpam.attention.options import option
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 from gpam.errors import UsageError
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpam.attention._problem import Problem
-from gpam.attention._sdpa import sdpa
+from gpam.attention.backends.problem import Problem
+from gpam.attention.backends.sdpa import sdpa
 from gpam.errors import UsageError
 
 

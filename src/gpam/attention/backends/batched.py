@@ -1,4 +1,4 @@
-"""Backend "batched": the algebra of ``_fused`` as whole-call batched products, the probabilities kept, for short rows.
+"""Backend "batched": the algebra of ``tiled`` as whole-call batched products, the probabilities kept, for short rows.
 
     P = sum_j c_j P_j,   O = P V
     dV = P^T dO,   G = dO V^T,   T_j = P_j * (G - rowsum(P_j * G)),   dQ_j = s c_j T_j K_j,   dK_j = s c_j T_j^T Q_j
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gpam.attention._dropout import fill_dropout, random_words
-from gpam.attention._masks import hidden_rows
-from gpam.attention._problem import Problem
+from gpam.attention.backends.dropout import fill_dropout, random_words
+from gpam.attention.backends.masks import hidden_rows
+from gpam.attention.backends.problem import Problem
 
 
 def batched(problem: Problem) -> Tensor:

@@ -22,9 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import functional, reference
-from gpam.attention.base import Mechanism, NoOptions, Site
+from gpam.attention.base import Mechanism
 from gpam.attention.facts import Facts, products
+from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 
 
 @register("differential_v2")

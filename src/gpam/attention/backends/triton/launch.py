@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gpam.attention._problem import Problem
+from gpam.attention.backends.problem import Problem
 from gpam.errors import UsageError
 
 try:
     import triton
 
-    from gpam.attention._triton import kernels_long, kernels_short
+    from gpam.attention.backends.triton import kernels_long, kernels_short
 except ModuleNotFoundError as error:
     raise UsageError(
         "backend 'triton' needs the package triton, which is not installed: pip install triton, or use backend='auto'"

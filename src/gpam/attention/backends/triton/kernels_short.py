@@ -10,7 +10,7 @@ With dropout P_j in O, dV and delta_j, and G in T_j, carry the factors 0 and 1/(
 import triton
 import triton.language as tl
 
-from gpam.attention._triton.common import (
+from gpam.attention.backends.triton.common import (
     dropout_factors,
     load_rows,
     masked_scores,

@@ -6,7 +6,7 @@
     dc_j = delta_j
 
 In units of one N x N x d product, softmax attention takes 2 forward and 5 backward when its scores are recomputed, two
-branches with shared keys 3 and 8, two calls of it 4 and 10.  A call is cut into tiles (see ``_tiling``) that hold whole
+branches with shared keys 3 and 8, two calls of it 4 and 10.  A call is cut into tiles (see ``tiling``) that hold whole
 rows of scores, so that every pass over a tile stays in the cache, and causal attention computes no tile of the future.
 "tiled" recomputes the ``P_j`` in the backward pass and keeps nothing but the inputs; "materialised" keeps the ``P_j``.
 """
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gpam.attention import _tiling
-from gpam.attention._dropout import fill_dropout
-from gpam.attention._masks import hidden_rows
-from gpam.attention._problem import Problem
-from gpam.attention._tiling import LANE, Chunk, RowBlock, chunks, padded, row_blocks
-from gpam.attention._workspace import Layout, Stack, Tile, Workspace
+from gpam.attention.backends import tiling
+from gpam.attention.backends.dropout import fill_dropout
+from gpam.attention.backends.masks import hidden_rows
+from gpam.attention.backends.problem import Problem
+from gpam.attention.backends.tiling import LANE, Chunk, RowBlock, chunks, padded, row_blocks
+from gpam.attention.backends.workspace import Layout, Stack, Tile, Workspace
 
 # Elements of a head's tile from which PyTorch's backward of a softmax, a call a head, beats three passes over all.
 ONE_PASS = 1 << 17
@@ -108,7 +108,7 @@ class _Call:
         elements = rows * width * (2 * branches + 1)  # scores, their gradients, the sum
         elements += 2 * width * (groups * head_dim + value_dim)  # keys and values, their gradients
         elements += 2 * rows * (branches * head_dim + value_dim)  # queries, outputs, their gradients
-        thread_bytes = _tiling.SHORT_CHUNK_BYTES if len(self.blocks) == 1 else _tiling.CHUNK_BYTES
+        thread_bytes = tiling.SHORT_CHUNK_BYTES if len(self.blocks) == 1 else tiling.CHUNK_BYTES
         head_bytes = elements * self.values.element_size()
         return chunks(self.batch, self.heads, head_bytes, thread_bytes, torch.get_num_threads())
 

@@ -31,11 +31,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpam.attention import functional
-from gpam.attention.base import Site
-from gpam.attention.config import option
 from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.mechanisms.softmax import Softmax
+from gpam.attention.options import option
 from gpam.attention.registry import register
-from gpam.attention.softmax import Softmax
+from gpam.attention.site import Site
 
 
 @dataclasses.dataclass(frozen=True)

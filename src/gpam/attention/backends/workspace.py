@@ -2,7 +2,7 @@
 
 Making a view costs as much as computing a small tile's product, so views are made once and kept.  The memory itself
 stays with the thread from call to call, as fresh pages cost as much as the work on them: a few times
-``_tiling.CHUNK_BYTES`` a thread of torch.
+``tiling.CHUNK_BYTES`` a thread of torch.
 """
 
 import math
@@ -14,8 +14,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gpam.attention._dropout import random_words
-from gpam.attention._tiling import LANE, RowBlock
+from gpam.attention.backends.dropout import random_words
+from gpam.attention.backends.tiling import LANE, RowBlock
 
 
 class _Pool(threading.local):

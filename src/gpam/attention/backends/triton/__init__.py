@@ -10,11 +10,11 @@ backend is first used.
 
 from torch import Tensor
 
-from gpam.attention._problem import Problem
+from gpam.attention.backends.problem import Problem
 
 
 def fused(problem: Problem) -> Tensor:
     """``O`` ``[batch, heads, target, d_v]``; raises UsageError for what the kernels cannot do."""
-    from gpam.attention._triton.launch import attention
+    from gpam.attention.backends.triton.launch import attention
 
     return attention(problem)

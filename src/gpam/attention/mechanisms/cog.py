@@ -14,10 +14,11 @@ import dataclasses
 from torch import Tensor
 
 from gpam.attention import reference
-from gpam.attention.base import Mechanism, Site
-from gpam.attention.config import option
+from gpam.attention.base import Mechanism
 from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.options import option
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 from gpam.errors import UsageError
 
 

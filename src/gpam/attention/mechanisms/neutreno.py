@@ -21,12 +21,12 @@ import dataclasses
 
 from torch import Tensor
 
-from gpam.attention._affine import own_value
-from gpam.attention.base import Site
-from gpam.attention.config import option
 from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.mechanisms.affine import own_value
+from gpam.attention.mechanisms.softmax import Softmax
+from gpam.attention.options import option
 from gpam.attention.registry import register
-from gpam.attention.softmax import Softmax
+from gpam.attention.site import Site
 from gpam.errors import UsageError
 
 _FIRST_VALUES = "neutreno_first_values"

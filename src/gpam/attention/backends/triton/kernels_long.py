@@ -11,7 +11,7 @@ With dropout P_j in O_j and dV, and G in T_j, carry the factors 0 and 1/(1-p); l
 import triton
 import triton.language as tl
 
-from gpam.attention._triton.common import (
+from gpam.attention.backends.triton.common import (
     dropout_factors,
     load_rows,
     masked_scores,

@@ -18,10 +18,11 @@ control for daGPAM. At the start it is softmax. Parameters, their start and drop
 import torch
 from torch import Tensor, nn
 
-from gpam.attention._affine import AffineSoftmax
-from gpam.attention.base import NoOptions, Site
 from gpam.attention.facts import Facts, products
+from gpam.attention.mechanisms.affine import AffineSoftmax
+from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 
 
 @register("attnscale")

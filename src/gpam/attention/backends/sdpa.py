@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gpam.attention._masks import hidden_rows, visible_keys
-from gpam.attention._problem import Problem
+from gpam.attention.backends.masks import hidden_rows, visible_keys
+from gpam.attention.backends.problem import Problem
 from gpam.errors import UsageError
 
 

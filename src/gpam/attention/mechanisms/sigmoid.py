@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
-from gpam.attention.config import option
 from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.options import option
 from gpam.attention.registry import register
 
 

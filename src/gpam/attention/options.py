@@ -12,6 +12,11 @@ from typing import Any
 from gpam.errors import UsageError, did_you_mean
 
 
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """For a mechanism that has none."""
+
+
 def option(default: Any, help: str, *, choices: tuple[str, ...] | None = None, minimum: float | None = None) -> Any:
     """A field of a mechanism's options: its default, one sentence of help, and what it accepts."""
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "minimum": minimum})

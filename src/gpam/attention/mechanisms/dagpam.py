@@ -27,10 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import functional, reference
-from gpam.attention.base import Mechanism, Site
-from gpam.attention.config import option
+from gpam.attention.base import Mechanism
 from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.options import option
 from gpam.attention.registry import register
+from gpam.attention.site import Site
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ position lives on its residual alone. No options, no parameters. The source's pl
 is on ``P``.
 """
 
-from gpam.attention._affine import AffineSoftmax
 from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.mechanisms.affine import AffineSoftmax
 from gpam.attention.registry import register
 
 
