@@ -10,7 +10,8 @@
   4 matches, 4 totals]), or a sequence (recall: ``sequence``, ``answers``, ``correct``, ``nll`` in nats),
 - ``hypotheses.txt``: the translations of the test set, one a line.
 
-Records are the truth: tables, figures and trackers are made from them.
+An archive ``<results>/runs/<experiment>.tar.xz`` is read like the folder (:mod:`gpam_suite.archives`). Records are the
+truth: tables, figures and trackers are made from them.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite import strict_json
+from gpam_suite import archives, strict_json
 from gpam_suite.record_schema import HEADLINE_METRIC, SCHEMA, SCHEMA_VERSION
 
 __all__ = [
@@ -194,7 +195,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> Path:
 
 def is_finished(folder: Path) -> bool:
     """Whether ``folder`` holds a valid record with status ``finished`` (such a run need not be run again)."""
-    return (Path(folder) / RECORD).is_file() and read_record(folder)["status"] == "finished"
+    return archives.is_file(Path(folder) / RECORD) and read_record(folder)["status"] == "finished"
 
 
 def read_record(folder: Path) -> Record:
@@ -207,7 +208,7 @@ def read_record(folder: Path) -> Record:
     path = folder / RECORD
     advice = f"restore it from git, or delete the folder {folder} and run again"
     try:
-        data = strict_json.loads(path.read_bytes())
+        data = strict_json.loads(archives.read_bytes(path))
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist, the run has not ended: run it again to finish it.") from None
     except ValueError as error:
@@ -230,14 +231,17 @@ def read_records(results: Path, experiment: str | None = None) -> list[Record]:
         UsageError: no such experiment, a broken record, or one that lies under another experiment's name.
     """
     root = Path(results) / "runs"
-    if experiment is not None and not (root / safe_name(experiment)).is_dir():
-        known = sorted(folder.name for folder in root.iterdir() if folder.is_dir()) if root.is_dir() else []
-        raise UsageError(
-            f"No runs of experiment '{experiment}' below {root}{did_you_mean(experiment, known)}; "
-            f"there are {', '.join(known) if known else 'none at all'}. Train it first, or name another."
-        )
-    pattern = f"{'*' if experiment is None else safe_name(experiment)}/*/*/{RECORD}"
-    records = [read_record(path.parent) for path in sorted(root.glob(pattern))]
+    found = archives.find(root, f"*/*/*/{RECORD}")
+    if experiment is not None:
+        folders = [folder.name for folder in root.glob("*") if folder.is_dir()]
+        known = sorted({*folders, *(path.relative_to(root).parts[0] for path in found)})
+        if safe_name(experiment) not in known:
+            raise UsageError(
+                f"No runs of experiment '{experiment}' below {root}{did_you_mean(experiment, known)}; "
+                f"there are {', '.join(known) if known else 'none at all'}. Train it first, or name another."
+            )
+        found = [path for path in found if path.relative_to(root).parts[0] == safe_name(experiment)]
+    records = [read_record(path.parent) for path in found]
     for record in records:
         if safe_name(record["experiment"]) != record.folder.parent.parent.name:
             raise UsageError(
@@ -278,7 +282,7 @@ def cut_history(folder: Path, update: int) -> None:
 
 def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
     advice = "restore it from git, or delete its folder and run again"
-    lines = path.read_bytes().split(b"\n")
+    lines = archives.read_bytes(path).split(b"\n")
     torn = lines.pop()  # what follows the last newline: empty unless the writer was killed
     if torn and not torn_end_allowed:
         raise UsageError(
@@ -303,7 +307,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         UsageError: another line is not a JSON object.
     """
     path = Path(folder) / HISTORY
-    return _read_lines(path, torn_end_allowed=True) if path.is_file() else []
+    return _read_lines(path, torn_end_allowed=True) if archives.is_file(path) else []
 
 
 def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -318,4 +322,4 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
         UsageError: the file is cut off or a line is not a JSON object.
     """
     path = Path(folder) / SCORES
-    return _read_lines(path, torn_end_allowed=False) if path.is_file() else []
+    return _read_lines(path, torn_end_allowed=False) if archives.is_file(path) else []

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from gpam.errors import UsageError
+from gpam_suite import archives
 from gpam_suite.records import Record
 
 CONFIG = "config.yaml"
@@ -53,10 +54,10 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def _read(record: Record) -> dict[str, Any]:
     path = record.folder / CONFIG
-    if not path.is_file():
+    if not archives.is_file(path):
         return {}
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.safe_load(archives.read_bytes(path))
         if not isinstance(config, dict):
             raise ValueError("it holds no mapping")
     except (yaml.YAMLError, ValueError) as error:

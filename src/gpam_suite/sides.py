@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite import archives
 from gpam_suite.aggregate import Aggregate, Row, aggregate
 from gpam_suite.records import RECORD, Record, read_record
 from gpam_suite.tracked import tracked_folder
@@ -39,15 +40,15 @@ def read_side(name: str, given: str) -> Side:
         UsageError: no such folder, no run in it, a broken record, or seeds that do not belong together.
     """
     folder = tracked_folder(given) or Path(given)
-    if not given or not folder.is_dir():
+    ended = sorted(path.parent for path in archives.find(folder, f"seed*/{RECORD}"))
+    alone = archives.is_file(folder / RECORD)
+    if not given or not (folder.is_dir() or alone or ended):
         raise UsageError(f"{name}: got {given or 'nothing'}{', which is no folder' if given else ''}; {WANTED}.")
-    if (folder / RECORD).is_file():
+    if alone:
         return Side(folder, _one_row(name, [read_record(folder)]), ())
-    seeds = sorted(path for path in folder.glob("seed*") if path.is_dir())
-    ended = [path for path in seeds if (path / RECORD).is_file()]
     if not ended:
         raise UsageError(f"{name}: {folder} holds no run that has ended (no {RECORD}); {WANTED}.")
-    unended = tuple(path.name for path in seeds if path not in ended)
+    unended = tuple(path.name for path in sorted(folder.glob("seed*")) if path.is_dir() and path not in ended)
     return Side(folder, _one_row(name, [read_record(path) for path in ended]), unended)
 
 

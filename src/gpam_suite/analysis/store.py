@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite import archives
 from gpam_suite.records import Record, write_atomically
 
 FOLDER = "analysis"
@@ -38,10 +39,10 @@ def read(path: Path) -> dict[str, Any] | None:
     Raises:
         UsageError: the file is no JSON object.
     """
-    if not path.is_file():
+    if not archives.is_file(path):
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(archives.read_bytes(path))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
     return found

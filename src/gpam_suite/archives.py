@@ -1,0 +1,104 @@
+"""A folder packed into one file: ``runs/lm_laptop.tar.xz`` stands for the folder ``runs/lm_laptop``.
+
+Readers ask by path, ``runs/lm_laptop/softmax-default/seed1-bfa60bb7/record.json``. What is not on the disk is looked
+for in the archive of each folder above it; a file on the disk goes before one in an archive. Nothing is ever unpacked
+onto the disk.
+"""
+
+import io
+import lzma
+import tarfile
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from gpam.errors import UsageError
+
+SUFFIX = ".tar.xz"
+MOST = 1 << 28  # bytes that an archive may hold unpacked; those published hold a hundredth of it
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """An archive of ``files`` (name to content): by name, without dates and owners, so the same files give the same
+    bytes on one version of liblzma."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(name)
+            member.size = len(files[name])
+            archive.addfile(member, io.BytesIO(files[name]))
+    return packed.getvalue()
+
+
+def unpack(archive: Path) -> dict[str, bytes]:
+    """Name to content of the plain files in ``archive``.
+
+    Raises:
+        UsageError: it is broken, holds more than :data:`MOST` bytes, or something that is no plain file.
+    """
+    return dict(_members(archive, archive.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _members(archive: Path, changed: int) -> dict[str, bytes]:
+    advice = "restore it from git, or remove it"
+    try:
+        with lzma.open(archive) as stream:
+            content = stream.read(MOST + 1)
+        if len(content) > MOST:
+            raise UsageError(f"{archive} holds more than {MOST:,} bytes unpacked, which no runs do: {advice}.")
+        with tarfile.open(fileobj=io.BytesIO(content)) as packed:
+            members = packed.getmembers()
+            if strange := next((member.name for member in members if not member.isfile()), None):
+                raise UsageError(f"{archive}: {strange!r} is no plain file: {advice}.")
+            return {member.name: packed.extractfile(member).read() for member in members}
+    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+        raise UsageError(f"{archive} is broken ({error}): {advice}.") from None
+
+
+def _above(path: Path) -> list[tuple[Path, PurePosixPath]]:
+    """The archives of the folders above ``path`` or of itself, and what ``path`` is called in each."""
+    folders = [folder for folder in (path, *path.parents) if folder.name]
+    found = [(folder, folder.with_name(folder.name + SUFFIX)) for folder in folders]
+    return [(archive, PurePosixPath(path.relative_to(folder))) for folder, archive in found if archive.is_file()]
+
+
+def _packed(path: Path) -> bytes | None:
+    for archive, name in _above(path):
+        if (content := _members(archive, archive.stat().st_mtime_ns).get(str(name))) is not None:
+            return content
+    return None
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file, on the disk or in an archive."""
+    return path.is_file() or _packed(path) is not None
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, on the disk or in an archive.
+
+    Raises:
+        FileNotFoundError: it is in neither.
+    """
+    if not path.is_file() and (content := _packed(path)) is not None:
+        return content
+    return path.read_bytes()
+
+
+def find(folder: Path, pattern: str) -> list[Path]:
+    """Paths of the files below ``folder`` that match ``pattern`` (``*/*/*/record.json``), sorted; those in archives of
+    ``folder``, of a folder above it and of folders right in it are found as if they were unpacked."""
+    found = {path for path in folder.glob(pattern) if path.is_file()}
+    packed = [(archive, archive.with_name(archive.name.removesuffix(SUFFIX))) for archive in folder.glob(f"*{SUFFIX}")]
+    packed += [(archive, archive.with_name(archive.name.removesuffix(SUFFIX))) for archive, _ in _above(folder)]
+    for archive, unpacked in packed:
+        for name in _members(archive, archive.stat().st_mtime_ns):
+            path = unpacked / name
+            if path.is_relative_to(folder) and _matches(path.relative_to(folder), pattern):
+                found.add(path)
+    return sorted(found)
+
+
+def _matches(path: Path, pattern: str) -> bool:
+    return len(path.parts) == pattern.count("/") + 1 and path.match(pattern)

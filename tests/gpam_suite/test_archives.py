@@ -1,0 +1,103 @@
+"""An archive is read like the folder it was made of, and never written to the disk."""
+
+import io
+import tarfile
+
+import pytest
+from record_factory import add_config, add_document_scores, add_history, make_record, store
+
+from gpam.errors import UsageError
+from gpam_suite import archives
+from gpam_suite.aggregate import read_aggregates
+from gpam_suite.compare import compare
+from gpam_suite.records import read_history, read_records, read_scores
+from gpam_suite.settings import all_settings
+from gpam_suite.tables import csv_table
+
+
+def runs(results):
+    records = [
+        make_record(model=model, seed=seed, value=30.0 + seed) for model in ("softmax", "dagpam") for seed in (1, 2)
+    ]
+    for record in store(results, *records):
+        add_history(record, record.headline)
+        add_document_scores(record)
+        add_config(record)
+
+
+def packed(folder):
+    """Replace a folder by its archive."""
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    archive = folder.with_name(folder.name + archives.SUFFIX)
+    archive.write_bytes(archives.pack(files))
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    folder.rmdir()
+    return archive
+
+
+def everything(results):
+    """Whatever a reader takes from a results folder."""
+    records = read_records(results)
+    read = [(r.folder, r.data, read_history(r.folder), read_scores(r.folder), all_settings(r)) for r in records]
+    sides = [str(results / "runs" / "small_lm" / f"{model}-default") for model in ("softmax", "dagpam")]
+    return read, [csv_table(found) for found in read_aggregates(results)], compare(*sides)
+
+
+@pytest.mark.parametrize("folder", ["runs/small_lm", "runs", "."])
+def test_an_archive_reads_like_its_folder(tmp_path, folder):
+    """Of one experiment, of all, and of the results folder itself."""
+    results = tmp_path / "results"
+    runs(results)
+    before = everything(results)
+    assert len(before[0]) == 4
+    packed(results / folder)
+    assert everything(results) == before
+
+
+def test_what_is_on_the_disk_goes_before_the_archive(tmp_path):
+    runs(tmp_path)
+    packed(tmp_path / "runs" / "small_lm")
+    store(tmp_path, make_record(seed=1, value=99.0), make_record(seed=3, value=31.0))
+    assert [r.headline for r in read_records(tmp_path, "small_lm") if r["model"] == "softmax"] == [99.0, 32.0, 31.0]
+
+
+def test_the_same_files_give_the_same_bytes():
+    files = {"b/record.json": b"{}", "a/scores.jsonl": b"1\n" * 1000}
+    assert archives.pack(files) == archives.pack(dict(reversed(files.items())))
+
+
+def test_an_experiment_that_is_not_there_is_named_beside_those_in_archives(tmp_path):
+    runs(tmp_path)
+    packed(tmp_path / "runs" / "small_lm")
+    with pytest.raises(UsageError, match="did you mean 'small_lm'"):
+        read_records(tmp_path, "smal_lm")
+
+
+def broken(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def linked(path):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:xz") as archive:
+        member = tarfile.TarInfo("softmax-default/seed1-00000000/record.json")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(member)
+    path.write_bytes(content.getvalue())
+
+
+@pytest.mark.parametrize("spoil, words", [(broken, "is broken"), (linked, "is no plain file")])
+def test_a_spoilt_archive_is_refused_in_a_sentence(tmp_path, spoil, words):
+    runs(tmp_path)
+    spoil(packed(tmp_path / "runs" / "small_lm"))
+    with pytest.raises(UsageError, match=words):
+        read_records(tmp_path)
+
+
+def test_an_archive_made_to_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    runs(tmp_path)
+    packed(tmp_path / "runs" / "small_lm")
+    monkeypatch.setattr(archives, "MOST", 1000)
+    with pytest.raises(UsageError, match="more than 1,000 bytes"):
+        read_records(tmp_path)
