@@ -8,6 +8,7 @@ RESULTS ?= results/local
 JOBS    ?=
 CASES   ?= default
 EXTRAS  ?= test
+TORCH_INDEX ?=
 EXTRA   ?=
 EXPERIMENT ?= lm_laptop
 MODEL   ?= dagpam
@@ -20,7 +21,7 @@ A       ?=
 B       ?=
 # A setting reaches a recipe as a variable of the environment, "$$SEEDS", and never as words of the shell's or of make's
 # (SEEDS='1; touch x', SEEDS='$(shell touch x)'): a quoted variable's value is read by nobody but the script it is for.
-SETTINGS := $(shell sed -n 's/^\([A-Z]*\) *?=.*/\1/p' $(firstword $(MAKEFILE_LIST))) GPAM_MIRROR
+SETTINGS := $(shell sed -n 's/^\([A-Z_]*\) *?=.*/\1/p' $(firstword $(MAKEFILE_LIST))) GPAM_MIRROR
 $(foreach setting,$(SETTINGS),$(eval override $(setting) := $$(value $(setting))))
 export $(SETTINGS)
 
@@ -34,12 +35,12 @@ REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" --seeds "
 
 help: ## this list
 	@echo "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  %-15s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## make .venv with the pinned packages (done by the other targets when missing)
+setup: $(VENV)/.installed ## make .venv with the pinned packages (by itself where missing) [TORCH_INDEX=address of torch's CPU wheels]
 
 $(VENV)/.installed: pyproject.toml requirements.lock scripts/setup.sh
-	@bash scripts/setup.sh "$$PYTHON" "$$VENV" "$$EXTRAS"
+	@bash scripts/setup.sh "$$PYTHON" "$$VENV" "$$EXTRAS" "$$TORCH_INDEX"
 
 doctor: setup ## what is installed, what this machine has, what would run
 	@$(RUN) scripts/doctor.py

@@ -3,10 +3,14 @@
 `lock.py` alone asks the package index and writes the file from constraints.txt. `lock.py test,triton` prints what pip
 installs for these extras of pyproject.toml, and `lock.py build` what the others need to be built. torch is not in it:
 its files differ from build to build of one version (CPU, CUDA releases), so scripts/setup.sh installs it by version.
+The pins must hold together with the wheel of torch that the public index serves, whatever this machine has at hand:
+that is asked before anything is written, and what the wheel asks for is noted at the head of the file.
 
 Only the standard library is imported here, as nothing is installed yet when it is needed.
 """
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -17,14 +21,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK, CONSTRAINTS, PROJECT = ROOT / "requirements.lock", ROOT / "constraints.txt", ROOT / "pyproject.toml"
-UV = "uv==0.13.9"
+UV, PIP = "uv==0.13.9", "pip==26.3"
+PYTHONS = ("3.11", "3.12")
 BY_VERSION = "torch"
 BUILD = ("setuptools", "cython", "numpy")
 ONLY = "# only for: "
 HEAD = f"""# Made by `make lock` from constraints.txt: every package with the SHA-256 of the files that there are of it.
 # {BY_VERSION} is missing on purpose: scripts/setup.sh installs it by its version, of whatever build is supplied.
 """
-USAGE_ERROR = 2
+ASKS = f"""#
+# {BY_VERSION} {{version}} of the public index asks for:
+"""
+FAILED, USAGE_ERROR = 1, 2
 
 
 def main() -> int:
@@ -32,7 +40,11 @@ def main() -> int:
         print(f"lock: got {' '.join(sys.argv[1:])}, wanted at most a list of extras", file=sys.stderr)
         return USAGE_ERROR
     if len(sys.argv) == 1:
-        LOCK.write_text(locked(), encoding="utf-8")
+        try:
+            LOCK.write_text(locked(), encoding="utf-8")
+        except subprocess.CalledProcessError as error:
+            print(f"lock: nothing is written\n{error.stderr.strip()}", file=sys.stderr)
+            return FAILED
         print(LOCK.relative_to(ROOT))
         return 0
     words = [word.strip() for word in sys.argv[1].split(",") if word.strip()]
@@ -57,9 +69,8 @@ def extras() -> list[str]:
 
 
 def requirements(extra: str | None) -> list[str]:
-    """What pyproject.toml asks for, without torch."""
-    asked = [*project()["dependencies"], *(project()["optional-dependencies"][extra] if extra else [])]
-    return [line for line in asked if re.match(r"[\w.-]+", line)[0] != BY_VERSION]
+    """What pyproject.toml asks for, torch too."""
+    return [*project()["dependencies"], *(project()["optional-dependencies"][extra] if extra else [])]
 
 
 def stanzas() -> dict[str, tuple[set[str], str]]:
@@ -81,33 +92,51 @@ def locked() -> str:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", UV], check=True)
-        compiling = [python, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
-        compiling += ["--no-header", "--no-annotate"]
-        pins = Path(folder) / "pins.txt"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", UV, PIP], check=True)
+        pins, asked = Path(folder) / "pins.txt", Path(folder) / "asked.txt"
         lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
         pins.write_text("".join(line for line in lines if not line.startswith(f"{BY_VERSION}==")), encoding="utf-8")
-        text = output([*compiling, "--no-deps", "--generate-hashes", pins])
+
+        def compiled(*options: str | Path, version: str = PYTHONS[0]) -> str:
+            words = ["uv", "--no-config", "pip", "compile", "--quiet", "--universal", "--no-header", "--no-annotate"]
+            return output([python, "-m", *words, "--python-version", version, *options])
 
         def closure(extra: str | None) -> set[str]:
             """The packages that the project, or the project with an extra, comes down to, without torch's own."""
-            asked = Path(folder) / "asked.txt"
-            asked.write_text("\n".join(requirements(extra)) + "\n", encoding="utf-8")
-            return names(output([*compiling, "--constraint", pins, asked]))
+            wanted = [line for line in requirements(extra) if re.match(r"[\w.-]+", line)[0] != BY_VERSION]
+            asked.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+            return names(compiled("--constraint", pins, asked))
 
+        for version in PYTHONS:
+            for extra in (None, *extras()):
+                asked.write_text("\n".join(requirements(extra)) + "\n", encoding="utf-8")
+                compiled("--constraint", CONSTRAINTS, asked, version=version)
+        text = compiled("--no-deps", "--generate-hashes", pins)
         base = closure(None)
-        wanted = {extra: closure(extra) - base for extra in extras()}
-    parts = [HEAD]
+        only_for = {extra: closure(extra) - base for extra in extras()}
+        parts = [HEAD, torch_asks_for(python)]
     for line in text.splitlines(keepends=True):
         if match := re.match(r"([\w.-]+)==", line):
-            only = [extra for extra, more in wanted.items() if match[1] in more]
+            only = [extra for extra, more in only_for.items() if match[1] in more]
             parts += [f"{ONLY}{', '.join(only)}\n"] if only else []
         parts.append(line)
     return "".join(parts)
 
 
+def torch_asks_for(python: Path) -> str:
+    """Comment lines: the requirements in the metadata of the public wheel, which pip reads without downloading it."""
+    pin = re.search(rf"^{BY_VERSION}==\S+", CONSTRAINTS.read_text(encoding="utf-8"), re.MULTILINE)[0]
+    options = ["--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir", "--use-feature=fast-deps", "--quiet"]
+    report = json.loads(output([python, "-m", "pip", "install", *options, "--report", "-", pin]))
+    (metadata,) = (package["metadata"] for package in report["install"])
+    return ASKS.format(version=metadata["version"]) + "".join(f"#   {line}\n" for line in metadata["requires_dist"])
+
+
 def output(command: list) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    """What a command prints that knows the public index and none of this machine's own wheels."""
+    public = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, **public})
+    return done.stdout
 
 
 def names(text: str) -> set[str]:

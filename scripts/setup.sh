@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with the pinned packages: setup.sh PYTHON VENV [EXTRAS]. Said once, quiet otherwise.
+# Makes a virtual environment with the pinned packages: setup.sh PYTHON VENV [EXTRAS [TORCH_INDEX]]. Said once, quiet
+# otherwise; where pip fails, what it said follows. TORCH_INDEX: the package index that torch alone comes from.
 set -euo pipefail
 python=$1
 venv=$2
 extras=${3:-test}
+torch_index=${4:-}
 
 "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null || {
   version=$("$python" --version 2>&1 || true)
@@ -20,15 +22,26 @@ build=$("$python" scripts/lock.py build)
 echo "setup: installing the pinned packages into $venv (one to three minutes, once)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 install() {
-  "$venv/bin/python" -m pip --disable-pip-version-check --quiet install "$@"
+  "$venv/bin/python" -m pip --disable-pip-version-check install "$@" >"$venv/setup.log" 2>&1 || {
+    tail -n 40 "$venv/setup.log" >&2
+    echo "setup: pip failed, see above; what is installed so far stays, so after the cause is mended: make setup" >&2
+    exit 1
+  }
 }
 # Each file is compared with its hash in requirements.lock. What the list names is all there is (--no-deps): fairseq's
 # own pins (hydra-core<1.1, omegaconf<2.1) cannot be met together with ours, and are not needed. Packages without a
 # wheel are built with the locked tools, not with whatever is the newest (--no-build-isolation).
 install --no-deps --require-hashes --requirement /dev/stdin <<<"$build"
 install --no-deps --require-hashes --no-build-isolation --requirement /dev/stdin <<<"$wanted"
-# torch by its version: any build of it may be supplied (pip's own settings), and its CUDA libraries come with it. It is
-# the last, as fairseq would compile extensions against it that are not used here, and for minutes.
-install --no-warn-conflicts --constraint constraints.txt torch
+# torch by its version: any build of it may be supplied (TORCH_INDEX or pip's own settings), and its CUDA libraries come
+# with it. It is the last, as fairseq would compile extensions against it that are not used here, and for minutes.
+if [ -n "$torch_index" ]; then
+  install --no-deps --constraint constraints.txt --index-url "$torch_index" torch
+else
+  command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] || [ "$(uname -s)" != Linux ] ||
+    echo "setup: no NVIDIA GPU is seen, and torch's usual build brings gigabytes for one; for its CPU build stop this" \
+      "and call make setup TORCH_INDEX=ADDRESS, with what PyTorch's page 'Get Started' has after --index-url for CPU"
+  install --no-warn-conflicts --constraint constraints.txt torch
+fi
 install --no-deps --no-build-isolation --editable .
 touch "$venv/.installed"

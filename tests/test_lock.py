@@ -1,11 +1,13 @@
-"""requirements.lock: the pins with hashes, nothing of a machine's, and only what an extra asks for."""
+"""requirements.lock: pins with hashes that torch allows, no machine's places, an extra's own packages; and set-up."""
 
+import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,6 +31,33 @@ def test_the_lock_has_every_pin_and_no_other():
     assert packages((ROOT / "requirements.lock").read_text(encoding="utf-8")) == pinned, "stale: make lock"
 
 
+def public_torch() -> tuple[str, list[str]]:
+    """The version and the requirements of the public index's torch, as `make lock` noted them."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    version, lines = re.search(
+        r"^# torch (\S+) of the public index asks for:\n((?:#   .+\n)+)", text, re.MULTILINE
+    ).groups()
+    return version, [line.removeprefix("#   ") for line in lines.splitlines()]
+
+
+def refused(pins: dict[str, str], requirements: list[str]) -> list[str]:
+    """Those of torch's requirements (extras and CUDA's own aside) that the pins do not allow or do not hold."""
+    asked = [item for item in map(Requirement, requirements) if "extra" not in str(item.marker)]
+    asked = [item for item in asked if not item.name.startswith(("nvidia-", "cuda-"))]
+    return [str(item) for item in asked if not item.specifier.contains(pins.get(canonical(item.name), "none"))]
+
+
+def test_the_pins_are_what_torch_asks_for():
+    pins = packages((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    version, requirements = public_torch()
+    assert version == pins["torch"], "stale: make lock"
+    assert any(line.startswith("triton==") for line in requirements)
+    assert refused(pins, requirements) == []
+    assert refused(pins, importlib.metadata.requires("torch")) == []
+    (triton,) = refused(pins | {"triton": "3.9.0"}, requirements)
+    assert triton.startswith("triton==")
+
+
 def test_every_package_has_hashes_and_no_place():
     text = re.sub(r"^#.*\n", "", (ROOT / "requirements.lock").read_text(encoding="utf-8"), flags=re.MULTILINE)
     stanza = r"[\w.-]+==[\w.!+]+(?: ; [^\\\n]+)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n"
@@ -50,9 +79,43 @@ def test_an_unknown_extra_is_one_sentence(words):
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_setup_installs_nothing_unhashed_but_torch():
-    text = (ROOT / "scripts" / "setup.sh").read_text(encoding="utf-8")
-    installs = [line for line in text.splitlines() if line.startswith("install -")]
-    assert all("--require-hashes" in line for line in installs[:-2])
-    assert installs[-2].endswith("--constraint constraints.txt torch")
-    assert "--no-deps" in installs[-1]
+def test_setup_installs_nothing_unhashed_but_torch(setup):
+    ended, calls = setup()
+    assert ended.returncode == 0
+    assert all("--require-hashes" in call for call in calls[:-2])
+    assert calls[-2].endswith("--constraint constraints.txt torch")
+    assert calls[-1].endswith("--no-deps --no-build-isolation --editable .")
+    assert "--quiet" not in " ".join(calls)
+
+
+def test_setup_takes_torch_alone_from_another_index(setup):
+    ended, calls = setup("test", "file:///a place")
+    assert ended.returncode == 0
+    assert [call for call in calls if "a place" in call] == [calls[-2]]
+    assert calls[-2].endswith("--no-deps --constraint constraints.txt --index-url file:///a place torch")
+
+
+def test_setup_ends_with_what_pip_says(setup):
+    ended, calls = setup(sentence="ERROR: ResolutionImpossible: triton")
+    assert ended.returncode == 1
+    assert len(calls) == 1
+    said = ended.stderr.splitlines()
+    assert said[0] == "ERROR: ResolutionImpossible: triton"
+    assert said[1].startswith("setup: pip failed")
+
+
+@pytest.fixture
+def setup(tmp_path):
+    """scripts/setup.sh with a pip that only notes how it is called, or fails with a sentence."""
+
+    def called(*settings: str, sentence: str = "") -> tuple[subprocess.CompletedProcess, list[str]]:
+        (tmp_path / "venv" / "bin").mkdir(parents=True)
+        python = tmp_path / "venv" / "bin" / "python"
+        fails = f"echo '{sentence}'; exit 1" if sentence else "exit 0"
+        python.write_text(f'#!/bin/sh\necho "$*" >>"$0.calls"\n{fails}\n', encoding="utf-8")
+        python.chmod(0o755)
+        script = ["bash", "scripts/setup.sh", sys.executable, str(tmp_path / "venv"), *settings]
+        ended = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
+        return ended, python.with_name("python.calls").read_text(encoding="utf-8").splitlines()
+
+    return called

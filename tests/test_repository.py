@@ -102,11 +102,13 @@ def test_readme_python_runs():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_make_help_lists_every_target():
+def test_make_help_lists_every_target_with_its_whole_line():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())
     shown = subprocess.run(["make", "-C", ROOT, "help"], capture_output=True, text=True, check=True).stdout
     assert targets == {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    lines = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", makefile, re.MULTILINE))
+    assert lines == dict(re.findall(r"^  (\S+) +(.*)$", shown, re.MULTILINE))
 
 
 @pytest.mark.parametrize(
