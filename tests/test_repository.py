@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpam_suite import plotting
-from gpam_suite.analysis.findings import PAGE as FINDINGS
-from gpam_suite.analysis.findings import findings
 from gpam_suite.catalogue import PAGE, catalogue
-from gpam_suite.front_page import filled
-from gpam_suite.report import build
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,38 +57,8 @@ def test_no_file_names_a_place_on_a_machine():
     assert naming == []
 
 
-def test_published_pages_are_what_the_records_give(tmp_path, monkeypatch):
-    """Tables, SVG figures and pages of results/, made again, byte for byte. (PNG bytes depend on libraries.)"""
-    results = tmp_path / "results"
-    _copy_records(results)
-    monkeypatch.delitem(plotting.FORMATS, "png")
-    made = build(results)
-    for path in made:
-        published = ROOT / "results" / path.relative_to(results)
-        assert published.read_bytes() == path.read_bytes(), f"{published} is stale: make tables RESULTS=results"
-    names = {path.relative_to(results).as_posix() for path in made}
-    for folder in ("figures", "tables"):
-        for path in (ROOT / "results" / folder).iterdir():
-            name = path.relative_to(ROOT / "results").with_suffix(".svg" if path.suffix == ".png" else path.suffix)
-            assert name.as_posix() in names, f"{path} is made of no record any more: delete it"
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert filled(readme, results) == readme, "README.md is stale: make tables RESULTS=results"
-    said = FINDINGS.read_text(encoding="utf-8")
-    assert said == findings(results), "docs/findings.md is stale: make tables RESULTS=results"
-
-
 def test_catalogue_is_what_the_registry_says():
     assert PAGE.read_text(encoding="utf-8") == catalogue(), "docs/mechanisms.md is stale: python scripts/catalogue.py"
-
-
-def _copy_records(results: Path) -> None:
-    for path in (ROOT / "results").rglob("*"):
-        relative = path.relative_to(ROOT / "results")
-        sources = ("runs", "paper", "analysis", "perturbed", "tuning", "deviations.md")
-        if path.is_file() and relative.parts[0] in sources and "checkpoints" not in relative.parts:
-            target = results / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
 
 
 def test_readme_python_runs():

@@ -24,6 +24,7 @@ PACKAGES = (
 )
 _PLACES = ("paths.", "hydra", "launcher=", "tracking.")
 ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "results"
 
 
 def versions() -> dict[str, str]:

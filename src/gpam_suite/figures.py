@@ -37,7 +37,7 @@ def plots(aggregate: Aggregate) -> list[Plot]:
 
 
 def render_figures(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, bytes]:
-    """Every figure of every experiment as SVG and PNG: path to content, nothing written yet."""
+    """Every figure of every experiment as SVG: path to content, nothing written yet."""
     files: dict[Path, bytes] = {}
     for aggregate in aggregates:
         files |= render_all(results, aggregate.experiment, plots(aggregate))

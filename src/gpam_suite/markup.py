@@ -34,7 +34,6 @@ _TEXT_COLUMNS |= {
     "Projection",
     "Network",
 }
-_LONG = 20
 
 
 def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
@@ -46,14 +45,6 @@ def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     return "".join(
         f"| {' | '.join(_one_line(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
     )
-
-
-def folded(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
-    """:func:`markdown`; a table of more than ``_LONG`` rows lies behind a line that opens it."""
-    text = markdown(head, table)
-    if len(table) <= _LONG:
-        return text
-    return f"<details>\n<summary>All {len(table)} rows</summary>\n\n{text}\n</details>\n"
 
 
 def latex(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:

@@ -21,8 +21,8 @@ from gpam_suite.records import safe_name
 
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 GREY = "#bbbbbb"
-FORMATS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-"""What a figure is written as, without what changes from day to day."""
+_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+"""What a figure says of itself: nothing that changes from day to day."""
 BASELINE_DASH = (0, (4, 3))
 _DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2))]
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
@@ -58,35 +58,31 @@ class Plot:
     height: float
     draw: Callable[[Figure], None]
 
-    def path(self, results: Path, experiment: str, suffix: str) -> Path:
-        """``results/figures/<experiment>-<name>.<suffix>``."""
-        return Path(results) / "figures" / f"{safe_name(experiment)}-{self.name}.{suffix}"
+    def path(self, results: Path, experiment: str) -> Path:
+        """``results/figures/<experiment>-<name>.svg``."""
+        return Path(results) / "figures" / f"{safe_name(experiment)}-{self.name}.svg"
 
     def markdown(self, experiment: str, folder: str = "") -> str:
         """The figure with its caption, for a page from which ``folder`` leads to the results."""
-        link = self.path(Path(folder), experiment, "svg").as_posix()
+        link = self.path(Path(folder), experiment).as_posix()
         return f"![{self.name} of {experiment}]({quote(link)})\n\n*{self.caption}*\n"
 
 
-def render(plot: Plot) -> dict[str, bytes]:
-    """The figure's bytes in each of :data:`FORMATS`, whatever the user's own matplotlib settings are."""
+def render(plot: Plot, suffix: str = "svg") -> bytes:
+    """The figure as SVG or PNG, whatever the user's own matplotlib settings are."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         figure = Figure(figsize=(_WIDTH, plot.height), layout="constrained")
         plot.draw(figure)
-        files = {suffix: io.BytesIO() for suffix in FORMATS}
-        for suffix, file in files.items():
-            figure.savefig(file, format=suffix, metadata=FORMATS[suffix])
-            figure.set_layout_engine("none")  # found once, it holds for the others
-    return {suffix: file.getvalue() for suffix, file in files.items()}
+        file = io.BytesIO()
+        figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+    return file.getvalue()
 
 
 def render_all(results: Path, experiment: str, plots: Iterable[Plot]) -> dict[Path, bytes]:
-    """Path to content of each figure in each of :data:`FORMATS`, nothing written yet."""
-    return {
-        plot.path(results, experiment, suffix): content for plot in plots for suffix, content in render(plot).items()
-    }
+    """Path to content of each figure, nothing written yet."""
+    return {plot.path(results, experiment): render(plot) for plot in plots}
 
 
 def look(index: int) -> dict[str, Any]:

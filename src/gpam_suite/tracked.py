@@ -50,7 +50,7 @@ def _figures(record: Record, folder: Path) -> list[tuple[str, Path]]:
     found = []
     for plot in plots(aggregate([record])) if record["status"] == "finished" else []:
         path = folder / f"{plot.name}.png"
-        path.write_bytes(render(plot)["png"])
+        path.write_bytes(render(plot, "png"))
         found.append((plot.name, path))
     return found
 

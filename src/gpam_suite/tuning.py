@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from gpam_suite.aggregate import BASELINE
-from gpam_suite.answers.plan import SETTINGS
 from gpam_suite.curves import validation
 from gpam_suite.formatting import number
 from gpam_suite.markup import markdown
@@ -29,8 +28,8 @@ def grid(records: list[Record]) -> dict[Setting, dict[str, float | None]]:
 
 
 def best(found: dict[Setting, dict[str, float | None]], model: str) -> Setting | None:
-    """The setting with the model's lowest validation perplexity; None until the plan's whole grid was run."""
-    if sum(model in values for values in found.values()) < SETTINGS:
+    """The setting with the model's lowest validation perplexity; None until the model was run in all of them."""
+    if not all(model in values for values in found.values()):
         return None
     known = {setting: values[model] for setting, values in found.items() if values[model] is not None}
     return min(known, key=lambda setting: known[setting]) if known else None

@@ -78,7 +78,7 @@ def test_lambda_sweep_ends_in_a_table_and_a_plot(tmp_path, data):
     records = read_records(tmp_path)
     pairs = {(record["options"].get("lambda_pos"), record["options"].get("lambda_neg")) for record in records}
     assert pairs == {(None, None)} | {(pos, neg) for pos in (0.5, 1) for neg in (0, 0.25, 0.5, 1)}
-    assert list((tmp_path / "figures").glob("lm_laptop_lambda-*sweep*.png"))
+    assert list((tmp_path / "figures").glob("lm_laptop_lambda-*sweep*.svg"))
     assert (tmp_path / "tables" / "lm_laptop_lambda.md").is_file()
 
 

@@ -1,19 +1,13 @@
-"""The grid from which a recipe is chosen, and what the front page takes from records."""
+"""The grid from which a recipe is chosen."""
 
 import pytest
 from record_factory import add_config, failed, make_record, store
 from runs import composed
 
-from gpam_suite.front_page import PUBLISHED, filled
+from gpam_suite.environment import PUBLISHED
 from gpam_suite.records import append_history, read_records
 from gpam_suite.report import build
 from gpam_suite.tuning import best, grid, tuning
-
-
-@pytest.fixture
-def small_grid(monkeypatch):
-    """As if the plan's grids had two settings."""
-    monkeypatch.setattr("gpam_suite.tuning.SETTINGS", 2)
 
 
 def tuned(results):
@@ -31,7 +25,7 @@ def tuned(results):
                 append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
 
 
-def test_grid_by_hand(tmp_path, small_grid):
+def test_grid_by_hand(tmp_path):
     tuned(tmp_path)
     found = grid(read_records(tmp_path / "tuning"))
     assert found == {(0.002, 0.1): {"Softmax": 12.0, "daGPAM": 11.0}, (0.004, 0.1): {"Softmax": 9.0, "daGPAM": None}}
@@ -39,8 +33,7 @@ def test_grid_by_hand(tmp_path, small_grid):
     assert best(found, "NAP") is None
 
 
-def test_a_grid_with_a_hole_chooses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpam_suite.tuning.SETTINGS", 3)
+def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
     tuned(tmp_path)
     (stray,) = store(tmp_path / "tuning", make_record(task="nmt", experiment="tune_0.008", value=20.0))
     add_config(stray, fairseq__optimization__lr=[0.008], fairseq__model__dropout=0.1)
@@ -50,7 +43,7 @@ def test_a_grid_with_a_hole_chooses_nothing(tmp_path, monkeypatch):
     assert "daGPAM: the grid is not complete." in "\n".join(tuning(tmp_path))
 
 
-def test_the_page_shows_the_choice_and_no_test_score(tmp_path, small_grid):
+def test_the_page_shows_the_choice_and_no_test_score(tmp_path):
     assert tuning(tmp_path) == []
     tuned(tmp_path)
     text = "\n".join(tuning(tmp_path))
@@ -71,23 +64,3 @@ def test_published_recipes_are_what_softmax_is_best_with(experiment, recipe):
     assert cfg.recipe.name == recipe
     chosen = (cfg.fairseq.optimization.lr[0], cfg.fairseq.model.dropout)
     assert best(grid(records), "softmax") == pytest.approx(chosen)
-
-
-def test_front_page_shows_models_of_enough_seeds_with_figure_and_command(tmp_path):
-    records = [
-        make_record(model=model, seed=seed, value=30.0 + seed) for model in ("softmax", "dagpam") for seed in (1, 2, 3)
-    ]
-    store(tmp_path, *records, make_record(model="nap"))
-    text = filled(
-        "a\n<!-- finding -->\nstale\n<!-- end of finding -->\n<!-- table: small_lm -->\nstale\n<!-- end of table -->\n"
-        "<!-- table: nothing -->\n<!-- end of table -->\nb\n",
-        tmp_path,
-    )
-    assert "stale" not in text and text.startswith("a\n") and text.endswith("b\n")
-    assert "Not in the plan, with fixed lambdas: better than Softmax in 0 of 1 experiments and worse in 0." in text
-    assert "| daGPAM | 3 |" in text and "| NAP |" not in text
-    assert "1 model more with fewer seeds: [all rows](results/README.md#small_lm)." in text
-    assert "](results/figures/small_lm-results.svg)" in text
-    assert "experiment=small_lm model=softmax seed=1\n" in text and "model=nap" not in text
-    assert "No run of nothing is published yet." in text
-    assert filled(text, tmp_path) == text

@@ -39,7 +39,7 @@ def tables_differ(reference: Path, run: Path, results: Path, scratch: Path) -> l
     shutil.copytree(reference, scratch / inside, ignore=shutil.ignore_patterns("checkpoints"))
     timed = {**read_record(reference).data, **{name: read_record(run)[name] for name in MEASURED}}
     (scratch / inside / RECORD).write_text(json.dumps(timed), encoding="utf-8")
-    made = [path.relative_to(scratch) for path in build(scratch) if path.suffix != ".png"]
+    made = [path.relative_to(scratch) for path in build(scratch)]
     return [str(name) for name in made if (scratch / name).read_bytes() != _content(results / name)]
 
 

@@ -1,4 +1,4 @@
-"""``make analyse``: look at what there is, leave the numbers as JSON, and make figures, pages and findings of it."""
+"""``make analyse``: look at what there is, leave the numbers as JSON, and make figures and the page of it."""
 
 import logging
 import time
@@ -8,13 +8,11 @@ from omegaconf import DictConfig
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.analysis.depth import analyse_depth
-from gpam_suite.analysis.findings import update_findings
 from gpam_suite.analysis.hulls import analyse_hulls
 from gpam_suite.analysis.initialisation import analyse_initialisation
 from gpam_suite.analysis.models import quiet
 from gpam_suite.analysis.runs import analyse_runs
 from gpam_suite.analysis.store import TASKS, path_of
-from gpam_suite.front_page import PUBLISHED, update_front_page
 from gpam_suite.report import build
 
 log = logging.getLogger(__name__)
@@ -46,7 +44,4 @@ def analyse(cfg: DictConfig) -> list[Path]:
     if "runs" in cfg.parts:
         written += analyse_runs(results, cfg.paths, cfg.texts, cfg.only, again=cfg.again)
     log.info("%d files of numbers after %.0f s", len(written), time.monotonic() - started)
-    written += build(results)
-    if results.resolve() == PUBLISHED:
-        written += [update_front_page(), update_findings()]
-    return written
+    return written + build(results)

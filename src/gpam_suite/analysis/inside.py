@@ -19,8 +19,7 @@ def _groups(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, list[Pl
 
 
 def render_inside(results: Path, chosen: Sequence[Aggregate], everything: Sequence[Aggregate]) -> dict[Path, bytes]:
-    """The figures of the ``chosen`` experiments and of no single one as SVG and PNG: path to content, nothing written
-    yet."""
+    """The figures of the ``chosen`` experiments and of no single one as SVG: path to content, nothing written yet."""
     names = {GENERAL, *(found.experiment for found in chosen)}
     files: dict[Path, bytes] = {}
     for name, plots in _groups(results, everything).items():

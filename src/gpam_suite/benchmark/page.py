@@ -65,9 +65,7 @@ def pages(output: Path) -> dict[Path, str | bytes]:
     writer = csv.DictWriter(text, list(lines[0]) if lines else ["case"], lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: exact(value) for key, value in line.items()} for line in lines)
-    figures = {}
-    for plot in _plots(records):
-        figures |= {output / f"{plot.name}.{suffix}": content for suffix, content in render(plot).items()}
+    figures = {output / f"{plot.name}.svg": render(plot) for plot in _plots(records)}
     return {output / "README.md": _page(records), output / "benchmark.csv": text.getvalue()} | figures
 
 

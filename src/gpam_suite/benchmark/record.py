@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpam_suite import environment
+from gpam_suite import archives, environment
 from gpam_suite.benchmark.settings import Settings
 from gpam_suite.records import write_atomically
 
@@ -40,11 +40,11 @@ def write(
 
 def read(output: Path) -> list[dict[str, Any]]:
     """All records of a folder, by the names of their case and device."""
-    return [load(path) for path in sorted((output / FOLDER).glob("*.json"))]
+    return [load(path) for path in archives.find(output / FOLDER, "*.json")]
 
 
 def load(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(archives.read_bytes(path))
 
 
 def device(found: Mapping[str, Any]) -> str:

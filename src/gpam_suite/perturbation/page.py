@@ -37,7 +37,7 @@ def _tokens(aggregate: Aggregate) -> str:
 
 
 def render_perturbed(results: Path, chosen: Sequence[Aggregate]) -> dict[Path, str | bytes]:
-    """Figures (SVG and PNG) and complete tables of the ``chosen`` experiments: path to content, nothing written yet."""
+    """Figures and complete tables of the ``chosen`` experiments: path to content, nothing written yet."""
     files: dict[Path, str | bytes] = {}
     for found in filter(None, (find(results, aggregate) for aggregate in chosen)):
         files |= render_all(results, found.aggregate.experiment, [_plot(found)])
