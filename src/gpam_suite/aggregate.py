@@ -1,10 +1,11 @@
 """From the records of an experiment to the rows of its table; refuses what cannot stand in one table."""
 
 import json
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
@@ -14,14 +15,16 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.metrics import QUANTITY, turned
-from gpam_suite.records import HEADLINE_METRIC, Record, read_records
-from gpam_suite.settings import model_settings, training_settings
+from gpam_suite.records import HEADLINE_METRIC, Record, folders_of_runs, read_each, read_records
+from gpam_suite.settings import model_settings, names_a_row, table_settings
 from gpam_suite.statistics import Difference, Summary, beside, difference, holm, seeds_needed, summarise
 
+log = logging.getLogger(__name__)
 BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
 LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
+_ATTENTION = re.compile(r"\b(attention|control)=")
 _LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 
 
@@ -90,6 +93,8 @@ class Aggregate:
     task: str
     rows: tuple[Row, ...]
     baseline: Row | None
+    usual: Mapping[str, str] = field(default_factory=dict)
+    """What the settings that name rows are where a row does not say."""
 
     @property
     def metric(self) -> str:
@@ -184,43 +189,113 @@ def aggregate(records: list[Record]) -> Aggregate:
     """The rows of one experiment.
 
     The baseline (softmax, default options where there are several) comes first, the others in the order in which they
-    were first started. The order of ``records`` does not matter.
+    were first started. Models that were trained or sized otherwise than the baseline are rows named after what differs
+    (:data:`gpam_suite.settings.NAMES_A_ROW`). The order of ``records`` does not matter.
 
     Raises:
-        UsageError: the records are not comparable (another task, data set, checksum, recipe, protocol or
-            training setting; a model's options or size differ between its seeds), or a seed was run twice.
+        UsageError: the records are not comparable (another task, data set, checksum, recipe, protocol, or anything else
+            of their configurations that names no row; options that differ between seeds), or a seed was run twice.
     """
     records = sorted(records, key=lambda record: (record["model"], record["overrides_label"], record["seed"]))
-    _refuse_mixed(records)
+    settings = [table_settings(record) for record in records]
+    _refuse_mixed(records, settings)
+    usual, changes = _changes(records, settings)
     groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["model"], record["overrides_label"]), []).append(record)
+    for record, changed in zip(records, changes, strict=True):
+        groups.setdefault((record["model"], _overrides(record, changed)), []).append(record)
+    changed_in = {id(record): changed for record, changed in zip(records, changes, strict=True)}
     for group in groups.values():
         _refuse_repeated(group)
-        _refuse_unlike([record for record in group if record["status"] == "finished"], model_settings)
     varied = {model for model, options in groups if _LAMBDA.search(options)}
-    rows = sorted((_row(group, varied) for group in groups.values()), key=_appearance)
-    softmax = [row for row in rows if row.model == BASELINE]
+    rows = sorted((_row(group, varied, changed_in[id(group[0])]) for group in groups.values()), key=_appearance)
+    softmax = [row for row in rows if row.model == BASELINE and not _ATTENTION.search(row.overrides_label)]
     default = [row for row in softmax if row.overrides_label == DEFAULT_OPTIONS]
     baseline = next(iter(default or softmax), None)
     ordered = ([baseline] if baseline else []) + [row for row in rows if row is not baseline]
-    return Aggregate(records[0]["experiment"], records[0]["task"], tuple(ordered), baseline)
+    return Aggregate(records[0]["experiment"], records[0]["task"], tuple(ordered), baseline, usual)
 
 
 def read_aggregates(results: Path, experiment: str | None = None) -> list[Aggregate]:
-    """Every experiment below ``results`` (or one), language modelling first, then by name."""
-    by_experiment: dict[str, list[Record]] = {}
-    for record in read_records(results, experiment):
-        by_experiment.setdefault(record["experiment"], []).append(record)
-    return sorted(map(aggregate, by_experiment.values()), key=lambda found: (found.task, found.experiment))
+    """Every experiment below ``results`` whose runs can stand in one table, language modelling first, then by name;
+    those that cannot are named in a warning. Or the one ``experiment``.
+
+    Raises:
+        UsageError: the one that was asked for has no runs, or they do not compare.
+    """
+    if experiment is not None:
+        records = read_records(results, experiment)
+        return [aggregate(records)] if records else []
+    found, left_out = read_comparable(results)
+    for name, reason in left_out.items():
+        log.warning("%s is left out: %s", name, reason)
+    return found
 
 
-def _row(group: list[Record], varied: set[str]) -> Row:
+def read_comparable(results: Path) -> tuple[list[Aggregate], dict[str, str]]:
+    """Every experiment below ``results`` that can be a table, in the order of :func:`read_aggregates`, and why the
+    others cannot, by the names of their folders."""
+    found, left_out = [], {}
+    for name, folders in folders_of_runs(results).items():
+        try:
+            if folders:
+                found.append(aggregate(read_each(folders)))
+        except UsageError as error:
+            left_out[name] = str(error)
+    return sorted(found, key=lambda one: (one.task, one.experiment)), left_out
+
+
+def _changes(records: list[Record], settings: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """The table's usual settings, of those that differ in it, and for each record what is not as usual, by short names.
+
+    Usual is what most of the baseline's runs have (of all models' where there is no baseline), of as many what was run
+    first. A run without a configuration is taken to be usual.
+    """
+    keys = sorted({key for found in settings for key in found if names_a_row(key)})
+    keys = [key for key in keys if len({_text(found.get(key)) for found in settings if found}) > 1]
+    own = [_text([found.get(key) for key in keys]) for found in settings]
+    usual = [
+        index
+        for index, record in enumerate(records)
+        if settings[index] and (record["model"], record["overrides_label"]) == (BASELINE, DEFAULT_OPTIONS)
+    ] or [index for index, found in enumerate(settings) if found]
+    if not keys:
+        return {}, [{} for _ in records]
+    count = Counter(own[index] for index in usual)
+    reference = settings[min(usual, key=lambda index: (-count[own[index]], _started(records[index]), own[index]))]
+    short = {key: key.rpartition(".")[2] for key in keys}
+    twice = Counter(short.values())
+    names = {key: short[key] if twice[short[key]] == 1 else ".".join(key.split(".")[-2:]) for key in keys}
+    return {names[key]: _shown(reference.get(key)) for key in keys}, [
+        {
+            names[key]: _shown(found.get(key))
+            for key in keys
+            if found and _text(found.get(key)) != _text(reference.get(key))
+        }
+        for found in settings
+    ]
+
+
+def _overrides(record: Record, changed: dict[str, str]) -> str:
+    """The record's own label of its options, with the settings that differ from the table's usual ones."""
+    own = [] if record["overrides_label"] == DEFAULT_OPTIONS else [record["overrides_label"]]
+    return ",".join([*own, *(f"{name}={value}" for name, value in changed.items())]) or DEFAULT_OPTIONS
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        return _shown(value[0])
+    if value is None:
+        return "not set"
+    return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else _text(value)
+
+
+def _row(group: list[Record], varied: set[str], changed: dict[str, str]) -> Row:
     first = group[0]
+    label = _label(first, first["model"] in varied)
     return Row(
         first["model"],
-        _label(first, first["model"] in varied),
-        first["overrides_label"],
+        ", ".join([label, *(f"{name} {value}" for name, value in changed.items())]),
+        _overrides(first, changed),
         first["options"],
         tuple(record for record in group if record["status"] == "finished"),
         tuple(record for record in group if record["status"] != "finished"),
@@ -237,32 +312,30 @@ def _label(record: Record, lambdas: bool) -> str:
 
 
 def _appearance(row: Row) -> tuple[float, str, str]:
-    # datetime.fromisoformat reads the final Z only from Python 3.11 on
-    started = [datetime.fromisoformat(record["started"].replace("Z", "+00:00")) for record in row.records]
-    return min(moment.timestamp() for moment in started), row.model, row.overrides_label
+    return min(map(_started, row.records)), row.model, row.overrides_label
+
+
+def _started(record: Record) -> float:
+    return datetime.fromisoformat(record["started"].replace("Z", "+00:00")).timestamp()  # Python 3.10 reads no Z
 
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _refuse_mixed(records: list[Record]) -> None:
-    """Refuse records whose numbers do not compare; a lost run has no number, so its protocol may be unknown."""
+def _refuse_mixed(records: list[Record], settings: list[dict[str, Any]]) -> None:
+    """Refuse records whose numbers do not compare; a lost run has no number, so its protocol may be unknown, and a run
+    without a configuration is judged by its record alone."""
     finished = [record for record in records if record["status"] == "finished"]
-    for field in ("experiment", "task", "dataset", "recipe"):
-        _refuse_unequal(records, field, lambda record, field=field: record[field])
-    _refuse_unlike(finished, training_settings)
+    for name in ("experiment", "task", "dataset", "recipe"):
+        _refuse_unequal(records, name, lambda record, name=name: record[name])
+    of = {id(record): found for record, found in zip(records, settings, strict=True) if found}
+    known = [record for record in records if id(record) in of]
+    for key in sorted({key for found in of.values() for key in found if not names_a_row(key)}):
+        _refuse_unequal(known, key, lambda record, key=key: of[id(record)].get(key))
     _refuse_unequal(finished, "data checksum", lambda record: record["data"]["checksum"])
     for key in dict.fromkeys(key for record in finished for key in record["protocol"]):
         _refuse_unequal(finished, f"protocol.{key}", lambda record, key=key: record["protocol"].get(key))
-
-
-def _refuse_unlike(records: list[Record], read: Callable[[Record], dict[str, Any]]) -> None:
-    """Refuse where two configurations differ; a run without ``config.yaml`` is judged by its record alone."""
-    settings = {id(record): found for record in records if (found := read(record))}
-    known = [record for record in records if id(record) in settings]
-    for key in sorted({key for found in settings.values() for key in found}):
-        _refuse_unequal(known, key, lambda record, key=key: settings[id(record)].get(key))
 
 
 def _refuse_unequal(records: list[Record], what: str, read: Callable[[Record], Any]) -> None:
@@ -286,13 +359,11 @@ def _refuse_repeated(group: list[Record]) -> None:
                 f"{one['config_hash']} in {one.folder} and {other['config_hash']} in {other.folder}. "
                 "Delete the one that is out of date."
             )
-        if one["options"] != other["options"]:
-            keys = [
-                key
-                for key in sorted({*one["options"], *other["options"]})
-                if one["options"].get(key) != other["options"].get(key)
-            ]
+        options = [model_settings(record) for record in (one, other)]
+        if options[0] != options[1]:
+            keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))
+            differing = ", ".join(f"{key} ({options[0].get(key)} and {options[1].get(key)})" for key in keys)
             raise UsageError(
                 f"{one.folder} and {other.folder} are to be seeds of one model but their options differ in "
-                f"{', '.join(keys)}: run both with the same options, or delete the one that is out of date."
+                f"{differing}: run both with the same options, or delete the one that is out of date."
             )

@@ -91,6 +91,12 @@ def check(cfg: DictConfig) -> None:
     complete = fairseq_config(cfg)
     check_window(cfg, complete)
     check_devices(cfg, complete)
+    for subset, wanted in (("train_subset", "train"), ("valid_subset", "valid")):
+        if (got := complete.dataset[subset]) != wanted:
+            raise UsageError(
+                f"fairseq.dataset.{subset}: got '{got}', wanted '{wanted}': what is tested is never trained or chosen "
+                "on; for other text make a data set of it (configs/dataset/)"
+            )
     length, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
     if cfg.dataset.kind in LONG_KINDS and most is not None and most < length:
         raise UsageError(
@@ -224,9 +230,9 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
 
 
 def overrides_label(cfg: DictConfig) -> str:
-    """The options that differ from ``configs/model/<name>.yaml``, as ``lambda_neg=0.2,lambda_pos=0.2``."""
+    """What differs from ``configs/model/<name>.yaml`` but its label, as ``lambda_neg=0.2,lambda_pos=0.2``."""
     stock = _model_file(cfg.model.name)
-    changed = {key: value for key, value in model_options(cfg).items() if stock.get(key) != value}
+    changed = {key: value for key, value in _plain(cfg.model).items() if key != "label" and stock.get(key) != value}
     return ",".join(f"{key}={value}" for key, value in sorted(changed.items())) or "default"
 
 

@@ -62,6 +62,9 @@ def how_to_read(aggregate: Aggregate) -> list[str]:
         lines += _on_differences(aggregate, aggregate.baseline)
     if any(row.overrides_label != DEFAULT_OPTIONS for row in aggregate.rows):
         lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
+    if aggregate.usual:
+        usual = ", ".join(f"{name} {value}" for name, value in aggregate.usual.items())
+        lines.append(f"A row whose settings differ from the baseline's is named after them; elsewhere: {usual}.")
     return lines + [f"Warning: {warning}" for warning in few_seeds(aggregate)]
 
 

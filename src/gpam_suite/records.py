@@ -44,7 +44,9 @@ __all__ = [
     "append_history",
     "config_hash",
     "cut_history",
+    "folders_of_runs",
     "is_finished",
+    "read_each",
     "read_history",
     "read_record",
     "read_records",
@@ -222,6 +224,32 @@ def read_record(folder: Path) -> Record:
     return Record(folder, data)
 
 
+def folders_of_runs(results: Path) -> dict[str, list[Path]]:
+    """The folders below ``results`` that hold a record, by the name of their experiment's folder, in order; with those
+    of experiments in which no run has ended."""
+    root = Path(results) / "runs"
+    found: dict[str, list[Path]] = {folder.name: [] for folder in root.glob("*") if folder.is_dir()}
+    for path in archives.find(root, f"*/*/*/{RECORD}"):
+        found.setdefault(path.relative_to(root).parts[0], []).append(path.parent)
+    return dict(sorted(found.items()))
+
+
+def read_each(folders: Iterable[Path]) -> list[Record]:
+    """The records of the folders of runs.
+
+    Raises:
+        UsageError: a broken record, or one that lies under another experiment's name.
+    """
+    records = [read_record(folder) for folder in folders]
+    for record in records:
+        if safe_name(record["experiment"]) != record.folder.parent.parent.name:
+            raise UsageError(
+                f"{record.folder / RECORD} is of experiment '{record['experiment']}' but lies under "
+                f"'{record.folder.parent.parent.name}': move the folder where it belongs, or run again."
+            )
+    return records
+
+
 def read_records(results: Path, experiment: str | None = None) -> list[Record]:
     """Every record below ``results``, or those of one experiment, ordered by folder name.
 
@@ -230,25 +258,15 @@ def read_records(results: Path, experiment: str | None = None) -> list[Record]:
     Raises:
         UsageError: no such experiment, a broken record, or one that lies under another experiment's name.
     """
-    root = Path(results) / "runs"
-    found = archives.find(root, f"*/*/*/{RECORD}")
-    if experiment is not None:
-        folders = [folder.name for folder in root.glob("*") if folder.is_dir()]
-        known = sorted({*folders, *(path.relative_to(root).parts[0] for path in found)})
-        if safe_name(experiment) not in known:
-            raise UsageError(
-                f"No runs of experiment '{experiment}' below {root}{did_you_mean(experiment, known)}; "
-                f"there are {', '.join(known) if known else 'none at all'}. Train it first, or name another."
-            )
-        found = [path for path in found if path.relative_to(root).parts[0] == safe_name(experiment)]
-    records = [read_record(path.parent) for path in found]
-    for record in records:
-        if safe_name(record["experiment"]) != record.folder.parent.parent.name:
-            raise UsageError(
-                f"{record.folder / RECORD} is of experiment '{record['experiment']}' but lies under "
-                f"'{record.folder.parent.parent.name}': move the folder where it belongs, or run again."
-            )
-    return records
+    folders = folders_of_runs(results)
+    if experiment is None:
+        return read_each(folder for found in folders.values() for folder in found)
+    if safe_name(experiment) not in folders:
+        raise UsageError(
+            f"No runs of experiment '{experiment}' below {Path(results) / 'runs'}{did_you_mean(experiment, folders)}; "
+            f"there are {', '.join(folders) or 'none at all'}. Train it first, or name another."
+        )
+    return read_each(folders[safe_name(experiment)])
 
 
 # ------------------------------------------------------------------------------------------------- history and scores

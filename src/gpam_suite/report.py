@@ -1,10 +1,12 @@
 """``<results>/README.md`` of somebody's own runs: tables, figures and commands, generated from the records."""
 
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from gpam.errors import UsageError
-from gpam_suite.aggregate import Aggregate, read_aggregates
+from gpam_suite.aggregate import Aggregate, read_aggregates, read_comparable
 from gpam_suite.analysis.inside import inside, render_inside
 from gpam_suite.environment import PUBLISHED
 from gpam_suite.figures import plots, render_figures
@@ -14,6 +16,7 @@ from gpam_suite.records import safe_name, write_files
 from gpam_suite.tables import render_tables, short_table
 from gpam_suite.tuning import tuning
 
+log = logging.getLogger(__name__)
 _TASK_TITLE = {"lm": "Language modelling", "nmt": "Translation", "recall": "Recall"}
 
 _INTRODUCTION = """# Results
@@ -30,37 +33,52 @@ def write_report(results: Path) -> Path:
     Raises:
         UsageError: broken records or runs that do not compare.
     """
-    (path,) = write_files(_render(results, read_aggregates(results)))
+    (path,) = write_files(_render(results, *read_comparable(results)))
     return path
+
+
+def _remove_stale(results: Path, name: str, names: Iterable[str]) -> None:
+    """Remove what earlier runs of an experiment gave: as ``tables/NAME.*`` and ``figures/NAME-*``."""
+    longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
+    tables = [Path(results) / "tables" / f"{name}.{suffix}" for suffix in ("md", "csv", "tex")]
+    figures = [path for path in (Path(results) / "figures").glob("*") if path.name.startswith(f"{name}-")]
+    for path in tables + [path for path in figures if not path.name.startswith(longer or "/")]:
+        path.unlink(missing_ok=True)
 
 
 def build(results: Path, experiment: str | None = None) -> list[Path]:
     """Tables and figures of every experiment (or of one) and the page of all; returns the paths written.
 
+    An experiment whose runs do not compare is named in a warning, and its old tables and figures are removed.
+
     Raises:
-        UsageError: broken records or runs that do not compare, or the published results, whose pages are written by
-            hand; nothing is written.
+        UsageError: the one experiment that was asked for has no runs, or they do not compare; or the published results,
+            whose pages are written by hand.
     """
     if Path(results).resolve() == PUBLISHED:
         raise UsageError(
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
-    everything = read_aggregates(results)
+    everything, left_out = read_comparable(results)
+    for name, reason in left_out.items():
+        log.warning("%s is left out: %s", name, reason)
+        _remove_stale(results, name, {*left_out, *(safe_name(found.experiment) for found in everything)})
     names = {safe_name(experiment)} if experiment else {safe_name(found.experiment) for found in everything}
     chosen = [found for found in everything if safe_name(found.experiment) in names]
     if experiment and not chosen:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
     tables, figures = render_tables(results, chosen), render_figures(results, chosen)
     looked = render_inside(results, chosen, everything) | render_perturbed(results, chosen)
-    return write_files({**tables, **figures, **looked, **_render(results, everything)})
+    return write_files({**tables, **figures, **looked, **_render(results, everything, left_out)})
 
 
-def _render(results: Path, aggregates: list[Aggregate]) -> dict[Path, str]:
+def _render(results: Path, aggregates: list[Aggregate], left_out: Mapping[str, str]) -> dict[Path, str]:
     parts = [_INTRODUCTION]
     if aggregates:
         parts.append("".join(["The experiments:\n\n", *_contents(aggregates)]))
     else:
         parts.append("No run has been recorded yet.\n")
+    parts += [f"{name} is left out. {reason}\n" for name, reason in left_out.items()]
     parts += [part for aggregate in aggregates for part in _section(aggregate)]
     parts += inside(results, aggregates)
     parts += perturbed(results, aggregates)

@@ -90,6 +90,8 @@ def test_folder_names_the_options_that_differ():
     assert folder_of(cfg).parent.name == "dagpam-lambda_neg=0.2,lambda_pos=0.2"
     assert folder_of(cfg).name.startswith("seed3-")
     assert overrides_label(composed("model=dagpam_trainable")) == "default"
+    assert overrides_label(composed("model=softmax_more_heads", "model.label=x")) == "default"
+    assert overrides_label(composed("model=softmax", "model.attention=sigmoid")) == "attention=sigmoid"
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,8 @@ def test_folder_names_the_options_that_differ():
         (["++fairseq.task.tokens_per_sample=many"], "tokens_per_sample"),
         (["++fairseq.criterion._name=cros_entropy"], "did you mean 'cross_entropy'"),
         (["++fairseq.model.decoder_attention_heads=3"], "wanted a number that divides it"),
+        (["++fairseq.dataset.train_subset=test"], "train_subset: got 'test', wanted 'train'"),
+        (["++fairseq.dataset.valid_subset=test"], "valid_subset: got 'test', wanted 'valid'"),
         (["++fairseq.model.decoder_attention_heads=0"], "wanted a number that divides it"),
     ],
 )

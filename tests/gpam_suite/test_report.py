@@ -67,11 +67,3 @@ def test_one_experiment_is_built_and_the_report_still_holds_all(tmp_path):
 def test_no_runs_yet(tmp_path):
     assert build(tmp_path) == [tmp_path / "README.md"]
     assert "No run has been recorded yet." in (tmp_path / "README.md").read_text()
-
-
-def test_a_refusal_writes_nothing(tmp_path):
-    _two_experiments(tmp_path)
-    store(tmp_path, make_record(experiment="zz"), make_record(experiment="zz", config_hash="00000001"))
-    with pytest.raises(UsageError, match="run twice"):
-        build(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -14,6 +14,8 @@ from gpam.errors import UsageError
 from gpam_suite.aggregate import aggregate, read_aggregates
 from gpam_suite.paper import read_papers
 from gpam_suite.records import read_records
+from gpam_suite.report import build
+from gpam_suite.settings import MAY_DIFFER
 from gpam_suite.tables import cells, columns, csv_table, header, tabulate
 
 
@@ -157,7 +159,7 @@ def test_where_lambdas_vary_each_row_names_both(tmp_path):
 def test_mixed_runs_are_refused_and_both_named(tmp_path, change, named):
     *_, stray = store(tmp_path, *_runs(), make_record(model="coda", **change))
     with pytest.raises(UsageError, match=named) as error:
-        tabulate(tmp_path)
+        tabulate(tmp_path, "small_lm")
     assert str(stray.folder) in str(error.value)
     assert "softmax" in str(error.value) or "dagpam" in str(error.value)
     assert not (tmp_path / "tables").exists()
@@ -166,7 +168,7 @@ def test_mixed_runs_are_refused_and_both_named(tmp_path, change, named):
 def test_mixed_tasks_are_refused(tmp_path):
     store(tmp_path, make_record(), make_record(task="nmt", model="dagpam"))
     with pytest.raises(UsageError, match="task is"):
-        tabulate(tmp_path)
+        tabulate(tmp_path, "small_lm")
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -174,7 +176,7 @@ def test_repeated_seed_is_refused(tmp_path, lost):
     again = make_record(config_hash="00000001", value=29.0)
     one, other = store(tmp_path, make_record(), failed(again) if lost else again)
     with pytest.raises(UsageError, match=r"Seed 1 of softmax \(default\) was run twice") as error:
-        tabulate(tmp_path)
+        tabulate(tmp_path, "small_lm")
     assert str(one.folder) in str(error.value)
     assert str(other.folder) in str(error.value)
 
@@ -186,26 +188,31 @@ def test_seeds_with_different_options_are_refused(tmp_path):
         make_record(model="dagpam", seed=2, options={"lambda_pos": 1.0, "lambda_neg": 0.5}),
     )
     with pytest.raises(UsageError, match="their options differ in lambda_neg"):
-        tabulate(tmp_path)
+        tabulate(tmp_path, "small_lm")
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"fairseq__optimization__lr": [0.001]}, r"fairseq\.optimization\.lr is \[0.002\] in .* but \[0.001\] in"),
-        ({"fairseq__optimization__max_update": 60}, r"fairseq\.optimization\.max_update"),
-        ({"fairseq__optimizer__name": "sgd"}, r"fairseq\.optimizer\.name"),
-        ({"fairseq__dataset__max_tokens": 4096}, "tokens per update is 2048 in .* but 8192 in"),
+        ({"fairseq__common__bf16": True}, r"fairseq\.common\.bf16 is null in .* but true in"),
+        ({"gpu__precision": "bf16"}, r"gpu\.precision"),
+        ({"gpu__fast": True}, r"gpu\.fast"),
+        ({"fairseq__dataset__train_subset": "test"}, r"fairseq\.dataset\.train_subset"),
+        ({"fairseq__dataset__valid_subset": "test"}, r"fairseq\.dataset\.valid_subset"),
+        ({"fairseq__checkpoint__restore_file": "other/checkpoint_best.pt"}, r"fairseq\.checkpoint\.restore_file"),
+        ({"fairseq__task__sample_break_mode": "eos"}, r"fairseq\.task\.sample_break_mode"),
         ({"preprocessing__lowercase": True}, r"preprocessing\.lowercase"),
+        ({"evaluation__beam": 1}, r"evaluation\.beam"),
+        ({"a_key__nobody_thought_of": 1}, r"a_key\.nobody_thought_of is null in .* but 1 in"),
     ],
 )
-def test_mixed_training_settings_are_refused(tmp_path, change, named):
+def test_settings_that_do_not_compare_are_refused(tmp_path, change, named):
     *others, stray = store(tmp_path, *_runs(), make_record(model="coda"))
     for record in others:
         add_config(record)
     add_config(stray, **change)
     with pytest.raises(UsageError, match=named) as error:
-        tabulate(tmp_path)
+        tabulate(tmp_path, "small_lm")
     assert str(stray.folder) in str(error.value)
 
 
@@ -217,12 +224,62 @@ def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     assert len(_table(tmp_path)) == 2
 
 
-def test_seeds_of_one_model_have_one_size(tmp_path):
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({"fairseq__optimization__lr": [0.01]}, "Softmax, lr 0.01"),
+        ({"fairseq__optimization__max_update": 60}, "Softmax, max_update 60"),
+        ({"fairseq__optimizer__name": "sgd"}, "Softmax, name sgd"),
+        ({"fairseq__dataset__max_tokens": 4096}, "Softmax, tokens per update 8192"),
+        ({"fairseq__dataset__batch_size": 8}, "Softmax, batch_size 8"),
+        ({"fairseq__model__decoder_layers": 8}, "Softmax, decoder_layers 8"),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 4])
+def test_another_training_is_a_row_named_after_what_differs(tmp_path, change, label, seed):
+    *others, stray = store(tmp_path, *_runs(), make_record(seed=seed, config_hash="00000001", value=20.0))
+    for record in others:
+        add_config(record)
+    add_config(stray, **change)
+    table = {line["Model"]: line for line in _table(tmp_path)}
+    assert set(table) == {"Softmax", "daGPAM", "NAP", label}
+    assert table["Softmax"]["Test perplexity per word ↓"] == "30.20 ± 0.10"
+    assert table[label]["Test perplexity per word ↓"] == "20.00"
+    page = tabulate(tmp_path)[0].read_text()
+    assert "A row whose settings differ from the baseline's is named after them; elsewhere: " in page
+
+
+def test_models_of_another_size_are_named_after_it(tmp_path):
+    two, three = store(tmp_path, make_record(), make_record(model="dagpam", value=29.0))
+    add_config(two, fairseq__model__decoder_layers=2)
+    add_config(three, fairseq__model__decoder_layers=3)
+    assert [line["Model"] for line in _table(tmp_path)] == ["Softmax", "daGPAM, decoder_layers 3"]
+    assert "elsewhere: decoder_layers 2" in tabulate(tmp_path)[0].read_text()
+
+
+def test_seeds_under_two_names_are_refused(tmp_path):
+    store(tmp_path, make_record(), make_record(seed=2, model_label="daGPAM"))
+    with pytest.raises(UsageError, match=r"options differ in label \(Softmax and daGPAM\)"):
+        tabulate(tmp_path, "small_lm")
+
+
+def test_another_attention_is_no_seed_of_softmax(tmp_path):
     one, other = store(tmp_path, make_record(), make_record(seed=2))
-    add_config(one)
-    add_config(other, fairseq__model__decoder_layers=8)
-    with pytest.raises(UsageError, match=r"fairseq\.model\.decoder_layers is 6 in .* but 8 in"):
-        tabulate(tmp_path)
+    add_config(one, model__attention="softmax")
+    add_config(other, model__attention="sigmoid")
+    with pytest.raises(UsageError, match=r"options differ in attention \(softmax and sigmoid\)"):
+        tabulate(tmp_path, "small_lm")
+
+
+def test_another_attention_under_softmax_is_no_baseline(tmp_path):
+    store(tmp_path, make_record(overrides_label="attention=sigmoid"), make_record(model="dagpam"))
+    assert [line["Difference over seeds [95 %]"] for line in _table(tmp_path)] == ["–", "–"]
+    (found,) = read_aggregates(tmp_path)
+    assert found.baseline is None
+
+
+def test_what_may_differ_says_why():
+    assert all(MAY_DIFFER.values())
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- a list"])
@@ -230,14 +287,25 @@ def test_broken_configuration_is_named(tmp_path, text):
     (record,) = store(tmp_path, make_record())
     (record.folder / "config.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"config\.yaml cannot be read"):
-        tabulate(tmp_path)
+        tabulate(tmp_path, "small_lm")
 
 
-def test_a_refusal_late_in_the_list_writes_nothing(tmp_path):
-    store(tmp_path, *_runs(), make_record(experiment="z"), make_record(experiment="z", config_hash="00000001"))
+def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
+    other = make_record(experiment="small", value=31.0)
+    store(tmp_path, make_record(), make_record(experiment="z"), make_record(experiment="z-more"), other)
+    build(tmp_path)
+    stale = [*(tmp_path / "tables").glob("z.*"), *(tmp_path / "figures").glob("z-results.*")]
+    assert len(stale) >= 4
+    kept = {path.name for path in (tmp_path / "figures").iterdir()} - {path.name for path in stale}
+    store(tmp_path, make_record(experiment="z", config_hash="00000001"))
+    build(tmp_path)
+    assert not any(path.exists() for path in stale)
+    assert {path.name for path in (tmp_path / "figures").iterdir()} >= kept
+    assert {path.stem for path in (tmp_path / "tables").iterdir()} == {"small", "small_lm", "z-more"}
+    assert "z is left out: Seed 1 of softmax (default) was run twice" in caplog.text
+    assert "z is left out. Seed 1 of softmax (default) was run twice" in (tmp_path / "README.md").read_text()
     with pytest.raises(UsageError, match="run twice"):
-        tabulate(tmp_path)
-    assert not (tmp_path / "tables").exists()
+        build(tmp_path, "z")
 
 
 # --------------------------------------------------------------------------------------------------------------- bytes
