@@ -15,6 +15,9 @@ from gpam.attention.functional import checked_backend
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 
+NO_ATTENTION = "none"
+"""In place of a mechanism's name: the network has no attention at all (a recurrent one, for comparison)."""
+
 
 def install_attention(model: nn.Module, attention: str, options: Mapping[str, Any], backend: str = "auto") -> nn.Module:
     """Replace every attention module of ``model`` by the mechanism ``attention``, in place, computed by ``backend``.
@@ -88,8 +91,10 @@ def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]
         UsageError: there is no attention, or some module is another class, or has other options, than the
             configuration says.
     """
-    wanted, checked = mechanism_class(attention), options_of(attention, options)
     classes = attention_classes(model)
+    if attention == NO_ATTENTION and not classes and not options:
+        return classes
+    wanted, checked = mechanism_class(attention), options_of(attention, options)
     if not classes:
         raise UsageError(f"the configuration says attention '{attention}', but {type(model).__name__} has no attention")
     for path, module in model.named_modules():

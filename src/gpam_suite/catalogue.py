@@ -35,8 +35,7 @@ def catalogue(measured: Path = MEASURED) -> str:
         prices.append(
             [name, f"{facts.extra_parameters(SITE, defaults):,}", f"{ratio:.2f}", *measured_ratios, *supported]
         )
-        if facts.limits:
-            limits.append(f"- {name}: {facts.limits}.")
+        limits += [f"- {name}: {text}." for text in (facts.limits, facts.note) if text]
         options += [
             [name, f"`{field.name}`", f"`{field.default}`", field.metadata["help"]]
             for field in dataclasses.fields(mechanism.Options)

@@ -33,7 +33,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
     """
     _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
-    sys.argv[1:] = [_any_fairseq_option(word) for word in sys.argv[1:]]
+    sys.argv[1:] = [any_fairseq_option(word) for word in sys.argv[1:]]
     codes: list[int] = []
 
     def task(cfg: DictConfig) -> Any:
@@ -77,7 +77,7 @@ def _check_launcher(words: list[str]) -> None:
         raise UsageError("launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works")
 
 
-def _any_fairseq_option(word: str) -> str:
+def any_fairseq_option(word: str) -> str:
     """``fairseq.a.b=1`` may name any of fairseq's options, not only those that a recipe sets (fairseq's own
     dataclasses check it); Hydra calls that ``++``."""
     return f"++{word}" if word.startswith("fairseq.") else word

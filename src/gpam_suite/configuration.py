@@ -147,7 +147,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     Every default is filled in from fairseq's own dataclasses, so a misspelt key or a value of the wrong type is a
     UsageError that names it. The mechanism's options are checked by the registry.
     """
-    import gpam_fairseq  # noqa: F401, I001  (before fairseq)
+    from gpam_fairseq.install import NO_ATTENTION  # noqa: I001  (before fairseq)
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
@@ -158,7 +158,8 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     from gpam.attention.functional import checked_backend
 
     refuse_code(cfg)
-    options_of(cfg.model.attention, model_options(cfg))
+    if cfg.model.attention != NO_ATTENTION:
+        options_of(cfg.model.attention, model_options(cfg))
     tree = _plain(cfg.fairseq)
     tree.setdefault("common", {})
     for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):

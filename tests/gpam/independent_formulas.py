@@ -72,6 +72,10 @@ def dagpam(q, k, v, see, query_map, key_map, weight_pos, weight_neg, relu=True):
     return over_rows(q, k, v, see, row)
 
 
+def softmax_scaled(q, k, v, see, factor):
+    return over_rows(q, k, v, see, lambda h, query, keys, i, seen: factor[h] * softmax_row(query, keys))
+
+
 def non(q, k, v, see):
     def row(h, query, keys, i, seen):
         return np.array([np.dot(query, key) / math.sqrt(len(query)) / math.sqrt(len(keys)) for key in keys])

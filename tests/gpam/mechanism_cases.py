@@ -21,6 +21,7 @@ VARIANTS = {
         {"combination": "plain", "lambda_pos": 1.3},
         {"lambdas": "trainable"},
         {"lambdas": "trainable_per_head", "query_neg_heads": "per_head", "query_neg_init": "xavier"},
+        {"lambdas": "trainable_equal"},
         {"query_neg_activation": "none"},
         {"negative_key": "separate"},
         {"negative_key": "separate", "query_neg_heads": "per_head", "dropout_on": "combined"},
@@ -29,6 +30,7 @@ VARIANTS = {
     "contranorm": [{"contranorm_similarity": "dot", "contranorm_scale": 0.5, "contranorm_temperature": 2.0}],
     "neutreno": [{"neutreno_lambda": 0.6}],
     "sigmoid": [{"sigmoid_length": 9}],
+    "softmax_scaled": [{"scaled_by": "head"}],
     "gated": [{"gate_granularity": "headwise"}],
 }
 CASES = [(name, {}) for name in names()] + [(name, options) for name in VARIANTS for options in VARIANTS[name]]
@@ -109,6 +111,7 @@ def reference_call(called: Called, given: Inputs, **masks) -> tuple[Tensor, Tens
     formula = getattr(reference, called.name)
     own = {
         "dagpam": lambda: _dagpam_parameters(m, o),
+        "softmax_scaled": lambda: (m.lambda_pos, m.lambda_neg),
         "attnscale": lambda: (m.scale,),
         "shaped": lambda: (m.identity, m.attention, m.center),
         "gfsa": lambda: (m.high_order, o.gfsa_order, o.gfsa_identity),
@@ -146,6 +149,7 @@ def independent_call(called: Called, given: Inputs, padding=None, causal=False):
     p = {name: parameter.detach().double().numpy() for name, parameter in m.named_parameters()}
     own = {
         "dagpam": lambda: _independent_dagpam(m, o, p),
+        "softmax_scaled": lambda: (1 + (p["lambda_pos"] - p["lambda_neg"]) * independent.np.ones(HEADS),),
         "attnscale": lambda: (p["scale"],),
         "shaped": lambda: (p["identity"], p["attention"], p["center"]),
         "gfsa": lambda: (p["high_order"], o.gfsa_order, o.gfsa_identity),
@@ -172,7 +176,8 @@ def _independent_dagpam(m, o, p):
         return np.broadcast_to(value, (HEADS, *shape))
 
     square = (HEAD_DIM, HEAD_DIM)
-    lambda_pos, lambda_neg = p.get("lambda_pos", o.lambda_pos), p.get("lambda_neg", o.lambda_neg)
+    lambda_pos = p.get("lambda_pos", o.lambda_pos)
+    lambda_neg = lambda_pos if o.lambdas == "trainable_equal" else p.get("lambda_neg", o.lambda_neg)
     return (
         one_a_head(p["query_neg"], *square),
         one_a_head(p["key_neg"] if o.negative_key == "separate" else np.eye(HEAD_DIM), *square),

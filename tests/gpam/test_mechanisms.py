@@ -197,7 +197,9 @@ def test_facts_say_where_it_stands(case):
     assert cls.facts.limits or cls.facts.cross
 
 
-@pytest.mark.parametrize("name", ["softmax", "dagpam", "attnscale", "centered", "shaped", "gfsa", "nap"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "dagpam", "softmax_scaled", "attnscale", "centered", "shaped", "gfsa", "nap"]
+)
 def test_row_sum_at_the_start(name):
     mechanism = build(name, Site(EMBED, HEADS))
     wanted = {"centered": 0.0, "nap": 0.0}.get(name, 1.0)
@@ -408,6 +410,36 @@ def test_dagpam_initialisation(init):
     else:
         bound = (6 / 32) ** 0.5
         assert mechanism.query_neg.abs().max() <= bound and mechanism.query_neg.std() > 0.4 * bound
+
+
+def test_equal_lambdas_are_one_number_that_keeps_the_sum():
+    mechanism = build("dagpam", Site(EMBED, HEADS), {"lambdas": "trainable_equal"})
+    optimiser = torch.optim.SGD(mechanism.parameters(), lr=1.0)
+    given = inputs(dtype=torch.float32)
+    mechanism(given.q, given.k, given.v)[0].square().sum().backward()
+    optimiser.step()
+    assert mechanism.lambda_pos is mechanism.lambda_neg and abs(mechanism.lambda_pos.item() - 0.5) > 1e-3
+    assert mechanism.row_sum().item() == pytest.approx(1.0)
+    for options in ({"lambda_pos": 0.2}, {"combination": "plain"}):
+        with pytest.raises(UsageError, match=r"keeps a row's sum at 1: got lambda_pos .*, wanted equal lambdas"):
+            build("dagpam", Site(EMBED, HEADS), {"lambdas": "trainable_equal", **options})
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_scale_of_softmax_moves_as_a_row_sum_of_dagpam(decay):
+    """Pulled alike by a loss, both sums go through the same values under Adam with decoupled weight decay."""
+    sums = {}
+    for name, options in (("softmax_scaled", {}), ("dagpam", {"lambdas": "trainable"})):
+        mechanism = build(name, Site(EMBED, HEADS), options)
+        lambdas = [mechanism.lambda_pos, mechanism.lambda_neg]
+        optimiser = torch.optim.AdamW(lambdas, lr=0.01, weight_decay=decay)
+        sums[name] = []
+        for _ in range(20):
+            optimiser.zero_grad()
+            (mechanism.row_sum() - 0.3).square().backward()
+            optimiser.step()
+            sums[name].append(mechanism.row_sum().item())
+    assert sums["softmax_scaled"] == sums["dagpam"] and sums["dagpam"][0] == pytest.approx(0.98, abs=1e-3)
 
 
 def test_dagpam_in_self_attention_only():

@@ -1,40 +1,34 @@
-"""The experiment plan: every command line of it composes, the page names every part, and a part is done as it says."""
+"""The queue of the plans: every command line composes, the pages name every part, and it goes on where it stopped."""
 
+import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from record_factory import failed, make_record
+from runs import TINY_LM, write_text
 
 from gpam.errors import UsageError
 from gpam_suite import evidence
 from gpam_suite.command_line import RunFailed
 from gpam_suite.configuration import CONFIGS, check, identity
 from gpam_suite.environment import ROOT
-from gpam_suite.records import config_hash
+from gpam_suite.records import append_history, config_hash, write_record
 
 CONFIG = OmegaConf.load(CONFIGS / "evidence.yaml")
 PLAN = evidence.unresolved(CONFIG)
-
-
-def members(line):
-    """The overrides of every member of a multirun."""
-    chosen = [[]]
-    for override in OverridesParser.create().parse_overrides(line.split()):
-        values = (
-            list(override.sweep_string_iterator()) if override.is_sweep_override() else [override.get_value_string()]
-        )
-        chosen = [[*one, f"{override.key_or_group}={value}"] for one in chosen for value in values]
-    return chosen
+PAGES = [ROOT / "docs" / "experiment-plan.md", *(ROOT / "docs" / "experiments").glob("*.md")]
 
 
 @pytest.mark.parametrize("part", PLAN)
 def test_every_run_of_the_plan_composes(part):
     names, hashes = set(), set()
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        runs = [one for line in PLAN[part]["multiruns"] for one in members(line)]
+        runs = [one for line in PLAN[part]["multiruns"] for one in evidence.overrides_of(line)]
         for number, overrides in enumerate(runs):
             cfg = compose("train", overrides=overrides)
             if number % 7 == 0:  # fairseq's side of it takes a while
@@ -42,38 +36,65 @@ def test_every_run_of_the_plan_composes(part):
             names.add(cfg.experiment_name)
             hashes.add(config_hash(identity(cfg)))
     assert len(hashes) == len(runs)
-    sizes = (ROOT / "docs" / "experiment-plan.md").read_text(encoding="utf-8").partition("## Sizes")[2].splitlines()
-    row = next(line for line in sizes if line.startswith("|") and f"`{part}`" in line)
-    counts = [cell.strip() for cell in row.split("|")][5].split("+")
-    assert len(runs) in map(int, counts)
+    rows = [line.split("|") for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    (counts,) = (row[-3] for row in rows if len(row) > 5 and f"`{part}`" in row[1])
+    assert len(runs) in map(int, counts.split("+"))
     assert all(name.startswith("tune_") for name in names) == (PLAN[part].get("folder") == "tuning")
 
 
-def called(monkeypatch, codes):
-    calls = []
-
-    def run(command, *, preexec_fn, **_):  # members are told when the plan is stopped
-        calls.append(command[1:])
-        return subprocess.CompletedProcess(command, codes.get(command[1].rpartition("/")[2], 0))
-
-    monkeypatch.setattr(evidence.subprocess, "run", run)
-    return calls
+def test_the_last_option_varies_fastest_and_interpolations_are_left_alone():
+    line = "seed=1,2 model=a,b experiment_name=x${fairseq.model.dropout} fairseq.optimization.lr=[0.1],[0.2]"
+    found = [" ".join(words) for words in evidence.overrides_of(line)]
+    assert len(found) == 8
+    assert found[0] == "seed=1 model=a experiment_name=x${fairseq.model.dropout} ++fairseq.optimization.lr=[0.1]"
+    assert [words.split()[-1][-5:] for words in found[:2]] == ["[0.1]", "[0.2]"]
+    assert [words.split()[1] for words in found[:4]] == ["model=a"] * 2 + ["model=b"] * 2
 
 
-def config(**changes):
-    places = {"results": "somewhere", "data": "data", "mirror": None, "offline": True}
+def config(folder, **changes):
+    places = {"results": f"{folder}/results", "data": f"{folder}/data", "mirror": None, "offline": True, "workers": 1}
     return OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(CONFIG)), {"paths": places, **changes})
 
 
-def test_a_part_trains_then_looks(monkeypatch):
-    calls = called(monkeypatch, {})
-    evidence.evidence(config(parts=["tune_nmt", "lambda_nmt"], jobs=2))
-    scripts = [call[0].rpartition("/")[2] for call in calls]
-    assert scripts == ["train.py", "train.py", "train.py", "analyse.py"]  # tuning is not looked into
-    assert "paths.results=somewhere/tuning" in calls[0]
-    assert "paths.results=somewhere" in calls[1] and "hydra.launcher.n_jobs=2" in calls[1]
-    assert "results=somewhere" in calls[3]
-    assert all({"paths.data=data", "paths.offline=True"} <= set(call) for call in calls)  # as it was asked
+def called(monkeypatch, end):
+    """Processes are not started; ``end(script, words)`` gives the exit code of each. Returns their command lines."""
+    calls = []
+
+    class Process:
+        def __init__(self, command, **_):
+            self.script, self.words = command[1].rpartition("/")[2], command[2:]
+            calls.append([self.script, *self.words])
+            self.returncode = None
+
+        def poll(self):
+            return self.wait()
+
+        def wait(self):
+            self.returncode = end(self.script, self.words) if self.returncode is None else self.returncode
+            return self.returncode
+
+        def terminate(self):
+            pass
+
+    monkeypatch.setattr(evidence.subprocess, "Popen", Process)
+    monkeypatch.setattr(evidence, "_LOOK_EVERY", 0.0)
+    return calls
+
+
+def plan(**parts):
+    """A plan of small parts over runs that are never started."""
+    line = "experiment=lm_laptop model=softmax seed={}"
+    return {name: {"multiruns": [line.format(seeds)], "folder": "tuning"} for name, seeds in parts.items()}
+
+
+def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_path):
+    calls = called(monkeypatch, lambda *_: 0)
+    evidence.evidence(config(tmp_path, parts=["tune_nmt", "row_sum"], jobs=2))
+    scripts = [call[0] for call in calls]
+    assert scripts == ["train.py"] * (12 + 27) + ["analyse.py"]  # tuning is not looked into
+    assert f"paths.results={tmp_path}/results/tuning" in calls[0]
+    assert f"paths.results={tmp_path}/results" in calls[12] and f"results={tmp_path}/results" in calls[-1]
+    assert all({f"paths.data={tmp_path}/data", "paths.offline=True"} <= set(call) for call in calls)  # as it was asked
 
 
 @pytest.mark.parametrize(
@@ -84,25 +105,82 @@ def test_a_part_trains_then_looks(monkeypatch):
         ({"jobs": "two"}, "jobs: got"),
     ],
 )
-def test_mistakes_are_told(monkeypatch, changes, sentence):
-    calls = called(monkeypatch, {})
+def test_mistakes_are_told(monkeypatch, tmp_path, changes, sentence):
+    calls = called(monkeypatch, lambda *_: 0)
     with pytest.raises(UsageError, match=sentence):
-        evidence.evidence(config(**changes))
+        evidence.evidence(config(tmp_path, **changes))
     assert not calls
 
 
-def test_a_failed_member_does_not_end_the_plan(monkeypatch):
-    calls = called(monkeypatch, {"train.py": 1})
-    with pytest.raises(RunFailed):
-        evidence.evidence(config(parts=["tune_nmt", "tune_lm"]))
+def test_what_is_done_is_passed_over_and_the_file_says_so(monkeypatch, tmp_path):
+    cfg = config(tmp_path, plan=plan(some="1,2,3,4"), parts=["some"])
+    one, two, three, four = evidence.members_of("some", cfg.plan.some, OmegaConf.to_container(cfg.paths))
+    speed = {"train_tokens_per_second": 1.0, "train_seconds": 3500.0, "evaluate_seconds": 100.0}
+    write_record(one.folder, make_record(speed=speed))
+    write_record(two.folder, failed(make_record()))  # diverged: it would again
+    append_history(three.folder, {"update": 40, "split": "train", "loss_bits": 9.0})
+    seen = []
+
+    def end(script, words):
+        text = (tmp_path / "results" / "queue.txt").read_text()
+        seen.append(text)
+        folder = {"seed=3": three, "seed=4": four}[words[2]].folder
+        write_record(folder, make_record(speed=speed))
+        return 0
+
+    calls = called(monkeypatch, end)
+    evidence.evidence(cfg)
+    assert [call[3] for call in calls] == ["seed=3", "seed=4"]
+    head, _, *lines = seen[0].splitlines()
+    assert head.endswith(
+        "UTC: 1 of 4 runs finished, 1 diverged, 1 running, 1 to do; about 2.0 h (60 min a run, 1 at a time)"
+    )
+    assert [line.split()[0] for line in lines] == ["finished", "diverged", "running", "to"]
+    assert lines[2].endswith(", update 40 of 600")
+    assert "3 of 4 runs finished, 1 diverged\n" in (tmp_path / "results" / "queue.txt").read_text()
+    evidence.evidence(cfg)
     assert len(calls) == 2
-    calls = called(monkeypatch, {"train.py": 2})
-    with pytest.raises(UsageError, match="refused"):
-        evidence.evidence(config(parts=["tune_nmt", "tune_lm"]))
-    assert len(calls) == 1
+    assert not re.search(
+        r"\d\.\d\d", seen[0].replace(head, "")
+    )  # no score: who looks at the queue decides nothing by it
+
+
+def test_a_failed_member_does_not_end_the_queue(monkeypatch, tmp_path):
+    cfg = config(tmp_path, plan=plan(some="1,2,3"), parts=["some"], jobs=2)
+    calls = called(monkeypatch, lambda *_: 1)
+    with pytest.raises(RunFailed, match="3 runs ended without a result"):
+        evidence.evidence(cfg)
+    assert len(calls) == 3
+    calls = called(monkeypatch, lambda *_: 2)
+    with pytest.raises(UsageError, match="refused: experiment=lm_laptop"):
+        evidence.evidence(cfg)
+    assert len(calls) == 2  # those that were under way
+
+
+def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
+    """A real queue of one run."""
+    text = write_text(tmp_path / "text")
+    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=120"])
+    words = [f"+plan.some={{folder:tuning,multiruns:['{line}']}}", "parts=[some]"]
+    places = [f"paths.results={tmp_path}/results", f"paths.data={tmp_path}/data"]
+    command = [sys.executable, str(ROOT / "scripts" / "evidence.py"), *words, *places]
+    queue = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while queue.poll() is None and not list(tmp_path.rglob("checkpoint_last.pt")):
+        time.sleep(0.05)
+    queue.send_signal(signal.SIGTERM)
+    said, _ = queue.communicate()
+    assert queue.returncode == 128 + signal.SIGTERM, said
+    state = tmp_path / "results" / "queue.txt"
+    assert "0 of 1 runs finished, 1 to do" in state.read_text()
+    update = int(re.search(r", update (\d+) of 120", state.read_text())[1])
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "1 of 1 runs finished\n" in state.read_text()
+    first = re.search(r"update (\d+)/120", again.stderr)
+    assert int(first[1]) > update > 0
 
 
 def test_the_command_says_what_parts_there_are():
     words = [sys.executable, str(ROOT / "scripts" / "evidence.py"), "parts=[nothing]"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "wanted some of tune_nmt" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "wanted some of tune_ptb" in done.stderr

@@ -16,7 +16,8 @@ class Facts:
 
     ``row_sum`` and ``weight_range`` are words; the numbers for a built module are its :meth:`Mechanism.row_sum` and
     :meth:`Mechanism.weight_range`. Where ``cross`` is false, cross attention keeps softmax. ``limits`` says why
-    something is not supported, and must say so where ``causal``, ``cross`` or ``incremental`` is false.
+    something is not supported, and must say so where ``causal``, ``cross`` or ``incremental`` is false; ``note`` says
+    what else a reader of the row has to know.
 
     ``extra_parameters(site, options)`` counts parameters beyond those of softmax attention at a site where the
     mechanism stands. ``flops(site, target, source, options)`` counts the forward operations of the core for one
@@ -35,6 +36,7 @@ class Facts:
     cross: bool = True
     incremental: bool = True
     limits: str = ""
+    note: str = ""
 
 
 def no_parameters(site: Site, options: Any) -> int:

@@ -30,6 +30,10 @@ def train_flops_per_token(model: nn.Module, target: float, source: float | None 
             operations += 2 * (module.k_proj.weight.numel() + module.v_proj.weight.numel()) * keys
         elif isinstance(module, nn.Linear) and not _belongs_to_attention(name):
             operations += 2 * module.weight.numel() * tokens
+        elif isinstance(module, nn.RNNCellBase):
+            operations += 2 * (module.weight_ih.numel() + module.weight_hh.numel()) * tokens
+        elif getattr(module, "share_input_output_embed", False) and not hasattr(module, "output_projection"):
+            operations += 2 * module.embed_tokens.weight.numel() * tokens  # a recurrent decoder's, tied
     return (1 + BACKWARD) * operations / target
 
 

@@ -32,6 +32,7 @@ from gpam.attention.facts import Facts, bounds_of_sum, products
 from gpam.attention.options import option
 from gpam.attention.registry import register
 from gpam.attention.site import Site
+from gpam.errors import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +41,9 @@ class DaGPAMOptions:
     lambda_neg: float = option(0.5, "lambda-: the weight of the negative branch; the best value varies by task [P] [?]")
     lambdas: str = option(
         "fixed",
-        "fixed, or learned from the given values: one pair a module, or one a head (granularity unknown [?])",
-        choices=("fixed", "trainable", "trainable_per_head"),
+        "fixed, or learned from the given values: one pair a module, one a head (granularity unknown [?]), or one "
+        "number a module for both, so that rows keep a sum of 1 (a control)",
+        choices=("fixed", "trainable", "trainable_per_head", "trainable_equal"),
     )
     combination: str = option(
         "one_plus",
@@ -79,13 +81,22 @@ class DaGPAMOptions:
 def _extra_parameters(site: Site, options: DaGPAMOptions) -> int:
     maps = 1 + (options.negative_key == "separate")
     heads = site.num_heads if options.query_neg_heads == "per_head" else 1
-    lambdas = {"fixed": 0, "trainable": 2, "trainable_per_head": 2 * site.num_heads}[options.lambdas]
-    return maps * heads * site.head_dim**2 + lambdas
+    lambdas = {"fixed": 0, "trainable": 2, "trainable_per_head": 2 * site.num_heads, "trainable_equal": 1}
+    return maps * heads * site.head_dim**2 + lambdas[options.lambdas]
 
 
 def _flops(site: Site, target: int, source: int, options: DaGPAMOptions) -> int:
     mapped = target + (source if options.negative_key == "separate" else 0)
     return products(3)(site, target, source, options) + 2 * mapped * site.embed_dim * site.head_dim
+
+
+def _check_equal(options: DaGPAMOptions) -> None:
+    given = (options.lambda_pos, options.lambda_neg)
+    if options.lambdas == "trainable_equal" and (given[0] != given[1] or options.combination != "one_plus"):
+        raise UsageError(
+            f"lambdas 'trainable_equal' keeps a row's sum at 1: got lambda_pos {given[0]}, lambda_neg {given[1]} and "
+            f"combination '{options.combination}', wanted equal lambdas and 'one_plus'"
+        )
 
 
 @register("dagpam")
@@ -109,6 +120,7 @@ class DaGPAM(Mechanism):
 
     def __init__(self, site: Site, options: DaGPAMOptions) -> None:
         super().__init__(site, options)
+        _check_equal(options)
         self.query_neg = self._square_map()
         self.key_neg = self._square_map() if options.negative_key == "separate" else None
         self.reset_parameters()
@@ -118,7 +130,8 @@ class DaGPAM(Mechanism):
         else:
             shape = (site.num_heads,) if options.lambdas == "trainable_per_head" else ()
             self.lambda_pos = nn.Parameter(torch.full(shape, options.lambda_pos))
-            self.lambda_neg = nn.Parameter(torch.full(shape, options.lambda_neg))
+            equal = options.lambdas == "trainable_equal"
+            self.lambda_neg = self.lambda_pos if equal else nn.Parameter(torch.full(shape, options.lambda_neg))
 
     @classmethod
     def used_at(cls, site: Site, options: DaGPAMOptions) -> bool:

@@ -11,7 +11,7 @@ own position. Each returns the output ``[batch, heads, target, head_dim]`` and t
 The modules used in training are compared with these, so keep them free of anything that is there for speed.
 """
 
-from gpam.attention.reference.affine import attnscale, centered, gfsa, shaped
+from gpam.attention.reference.affine import attnscale, centered, gfsa, shaped, softmax_scaled
 from gpam.attention.reference.core import (
     dagpam,
     masked_softmax,
@@ -52,6 +52,7 @@ __all__ = [
     "shaped",
     "sigmoid",
     "softmax",
+    "softmax_scaled",
     "split_heads",
     "uniform",
     "visible_count",

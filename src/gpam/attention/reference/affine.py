@@ -5,6 +5,23 @@ from torch import Tensor
 from gpam.attention.reference.core import masked_softmax, own_key, per_head, scaled_scores, uniform, visible_sources
 
 
+def softmax_scaled(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lambda_pos: float | Tensor = 0.5,
+    lambda_neg: float | Tensor = 0.5,
+    *,
+    key_padding_mask: Tensor | None = None,
+    causal: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``P = (1 + lambda+ - lambda-) A``, each lambda one number or one a head: daGPAM's row sum on one softmax."""
+    visible = visible_sources(q, k, key_padding_mask, causal)
+    factor = 1 + per_head(lambda_pos) - per_head(lambda_neg)
+    weights = factor * masked_softmax(scaled_scores(q, k), visible)
+    return weights @ v, weights
+
+
 def attnscale(
     q: Tensor,
     k: Tensor,

@@ -1,0 +1,91 @@
+"""Softmax with a learned factor where daGPAM has its row sum: what scale does without any negative weight.
+
+::
+
+    P = s A,   s = 1 + lambda+ - lambda-        Y = P V
+    A = softmax(Q K^T / sqrt(d_qk) + mask)
+
+===========  ==================================================
+symbol       code
+===========  ==================================================
+``lambda+``  ``lambda_pos``, learned, 0.5 at the start
+``lambda-``  ``lambda_neg``, learned, 0.5 at the start
+===========  ==================================================
+
+A row sums to ``s``, 1 at the start. The control for daGPAM with trainable lambdas (arXiv 2410.15578), whose rows sum
+to the same expression: our own, from no source. Two numbers stand for one factor so that an optimiser moves ``s`` here
+as it moves daGPAM's row sum: a step of Adam changes each number by about the learning rate, so ``s`` by up to twice
+that, and weight decay draws both to 0, so ``s`` to 1. A single number ``s`` would move half as fast and decay to 0.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from gpam.attention import functional, reference
+from gpam.attention.base import Mechanism
+from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.options import option
+from gpam.attention.registry import register
+from gpam.attention.site import Site
+
+_START = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxScaledOptions:
+    scaled_by: str = option("module", "one learned factor a module, or one a head", choices=("module", "head"))
+
+
+@register("softmax_scaled")
+class SoftmaxScaled(Mechanism):
+    Options = SoftmaxScaledOptions
+    facts = Facts(
+        formula="s A V, s = 1 + lambda+ - lambda-, both learned",
+        source="our control for daGPAM's row sum",
+        row_sum="1 + lambda+ - lambda-: 1 at the start",
+        weight_range="between 0 and s: one sign for all of a head",
+        negative=True,
+        extra_parameters=lambda site, options: 2 * (site.num_heads if options.scaled_by == "head" else 1),
+        flops=products(2),
+        note="two numbers stand for one factor, so that an optimiser moves it as it moves daGPAM's row sum: a step of "
+        "Adam changes s by up to twice the learning rate, and weight decay draws it to 1; a single number would move "
+        "half as fast, and decay to 0",
+    )
+
+    def __init__(self, site: Site, options: SoftmaxScaledOptions) -> None:
+        super().__init__(site, options)
+        shape = (site.num_heads,) if options.scaled_by == "head" else ()
+        self.lambda_pos = nn.Parameter(torch.full(shape, _START))
+        self.lambda_neg = nn.Parameter(torch.full(shape, _START))
+
+    def row_sum(self) -> Tensor:
+        return 1 + self.lambda_pos - self.lambda_neg
+
+    def weight_range(self) -> tuple[Tensor, Tensor]:
+        return bounds_of_sum(self.row_sum())
+
+    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        visible = reference.visible_sources(q, k, key_padding_mask, causal)
+        return reference.per_head(self.row_sum()) * reference.masked_softmax(reference.scaled_scores(q, k), visible)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        query_input: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        causal: bool = False,
+        need_weights: bool = False,
+        state: dict[str, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
+        if need_weights:
+            return super().forward(q, k, v, need_weights=True, **masks)
+        output = functional.sum_of_softmaxes(
+            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **masks
+        )
+        return output, None
