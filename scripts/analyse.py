@@ -1,7 +1,7 @@
 """Look into trained and untrained models, and draw what was found. Options: configs/analyse.yaml."""
 
-from gpam_suite.analysis.analyse import analyse
-from gpam_suite.command_line import run_hydra
+from gpam_suite.inside.analyse import analyse
+from gpam_suite.run.command_line import run_hydra
 
 if __name__ == "__main__":
     run_hydra("analyse", analyse)

@@ -1,7 +1,7 @@
 """Time attention cores, layers, training steps, decoding, preparation of data. Options: configs/benchmark.yaml."""
 
 from gpam_suite.benchmark.run import benchmark
-from gpam_suite.command_line import run_hydra
+from gpam_suite.run.command_line import run_hydra
 
 if __name__ == "__main__":
     run_hydra("benchmark", benchmark)

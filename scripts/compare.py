@@ -3,9 +3,9 @@
 import sys
 
 from gpam.errors import UsageError
-from gpam_suite.command_line import guarded
-from gpam_suite.compare import compare
-from gpam_suite.sections import print_sections
+from gpam_suite.common.sections import print_sections
+from gpam_suite.report.compare import compare
+from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Run what is missing of docs/experiment-plan.md, with analyses and tables. Options: configs/evidence.yaml."""
 
-from gpam_suite.command_line import run_hydra
-from gpam_suite.evidence import evidence
+from gpam_suite.run.command_line import run_hydra
+from gpam_suite.run.evidence import evidence
 
 if __name__ == "__main__":
     run_hydra("evidence", evidence)

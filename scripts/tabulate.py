@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from gpam.errors import UsageError
-from gpam_suite.command_line import guarded
-from gpam_suite.report import build
+from gpam_suite.report.page import build
+from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import logging
 import sys
 
 from gpam.errors import UsageError
-from gpam_suite.command_line import guarded
+from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     if len(words) != 2 or words[0] not in ("translate", "perplexity"):
         raise UsageError(f"got '{' '.join(words)}', wanted translate or perplexity and a folder: {__doc__}")
     logging.disable(logging.WARNING)  # fairseq's notes while it is imported
-    from gpam_suite.pretrained import load
+    from gpam_suite.tools.pretrained import load
 
     model = load(words[1])
     try:

@@ -3,8 +3,8 @@
 import sys
 
 from gpam.errors import UsageError
-from gpam_suite.command_line import guarded
-from gpam_suite.wandb_report import save
+from gpam_suite.report.wandb_report import save
+from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from gpam.errors import UsageError
-from gpam_suite.command_line import guarded
-from gpam_suite.live import EVERY, watch
-from gpam_suite.members import RUNNING, Member, read_member
-from gpam_suite.records import safe_name
+from gpam_suite.records.folder import safe_name
+from gpam_suite.run.command_line import guarded
+from gpam_suite.run.live import EVERY, watch
+from gpam_suite.run.members import RUNNING, Member, read_member
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpam_suite.catalogue import PAGE, catalogue
+from gpam_suite.tools.catalogue import PAGE, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzzing.target import memory_folder
-from gpam_suite.environment import ROOT
+from gpam_suite.records.environment import ROOT
 
 CASES = {
     "text": 32_000,
@@ -82,7 +82,12 @@ def main() -> None:
     import atheris
 
     with atheris.instrument_imports(
-        include=["gpam_suite.data", "gpam_suite.records", "gpam_suite.strict_json", "gpam_suite.configuration"]
+        include=[
+            "gpam_suite.data",
+            "gpam_suite.records.folder",
+            "gpam_suite.common.strict_json",
+            "gpam_suite.config.compose",
+        ]
     ):
         check, whole = _reader(sys.argv[1])
     corpus, folder = Path("corpus"), Path("parent") / "case"

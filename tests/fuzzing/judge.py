@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpam_suite.command_line import RunFailed, guarded
+from gpam_suite.run.command_line import RunFailed, guarded
 
 SECONDS = 20  # for one case, on a machine with other work
 REFUSED = object()

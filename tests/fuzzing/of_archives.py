@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.target import Target
-from gpam_suite.data.unpack import open_member
+from gpam_suite.data.store.unpack import open_member
 
 _CONTENT = b"one\ntwo\n"
 _KINDS = [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]

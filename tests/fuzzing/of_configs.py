@@ -11,11 +11,11 @@ from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.of_records import changed
 from fuzzing.target import Target
-from gpam_suite.configuration import CONFIGS, check, folder_of, identity, stored
+from gpam_suite.config.compose import CONFIGS, check, folder_of, identity, stored
+from gpam_suite.config.trust import guarded_composition
+from gpam_suite.data.kinds.sources import open_source
 from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing
-from gpam_suite.data.sources import open_source
-from gpam_suite.data.unpack import refuse_outside
-from gpam_suite.trust import guarded_composition
+from gpam_suite.data.store.unpack import refuse_outside
 
 _TREES: list[dict[str, Any]] = []
 

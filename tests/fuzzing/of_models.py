@@ -12,8 +12,8 @@ from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.of_records import changed
 from fuzzing.target import Target
-from gpam_suite.data.text import sha256
-from gpam_suite.evaluation.checkpoint import read_checkpoint
+from gpam_suite.data.text.lines import sha256
+from gpam_suite.evaluate.checkpoint import read_checkpoint
 
 
 def _state() -> dict[str, Any]:
@@ -63,8 +63,8 @@ _EXPORTED: dict[str, Any] = {}
 def _exported(folder: Path) -> dict[str, Any]:
     """A language model of 250 parameters, as scripts/export.py would write it."""
     if not _EXPORTED:
-        from gpam_suite.analysis.models import composed
-        from gpam_suite.configuration import fairseq_config
+        from gpam_suite.config.compose import fairseq_config
+        from gpam_suite.inside.models import composed
 
         sizes = ("layers=1", "embed_dim=8", "ffn_embed_dim=8", "attention_heads=2")
         cfg = composed(
@@ -76,8 +76,8 @@ def _exported(folder: Path) -> dict[str, Any]:
         from fairseq.models import build_model
         from omegaconf import OmegaConf
 
-        from gpam_suite.data.dictionary import load_dictionary
-        from gpam_suite.pretrained import unshared
+        from gpam_suite.data.text.dictionary import load_dictionary
+        from gpam_suite.tools.pretrained import unshared
 
         (folder / "dict.txt").write_text("a 3\nb 2\nc 1\nd 1\n", encoding="utf-8")
         dictionary = load_dictionary(folder / "dict.txt")
@@ -106,7 +106,7 @@ def _exported(folder: Path) -> dict[str, Any]:
 
 def _pretrained(case: tuple[str, Any], folder: Path) -> None:
     """Parameters and dictionary cannot change unnoticed: their checksums are in the configuration."""
-    from gpam_suite.pretrained import load
+    from gpam_suite.tools.pretrained import load
 
     kind, content = case
     exported = _exported(folder)

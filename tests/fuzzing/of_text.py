@@ -12,9 +12,9 @@ from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.target import Target
 from gpam_suite.data.binarise import load_ids
-from gpam_suite.data.dictionary import load_dictionary
-from gpam_suite.data.segmentation import Segmenter
-from gpam_suite.data.text import read_lines
+from gpam_suite.data.text.dictionary import load_dictionary
+from gpam_suite.data.text.lines import read_lines
+from gpam_suite.data.text.segmentation import Segmenter
 
 TEXT = "ein Hund läuft .\n\nzwei Katzen\u2028schlafen\u00a0auf\tdem Sofa .\nder <unk> Hund\r\n".encode()
 

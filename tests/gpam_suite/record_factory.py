@@ -8,8 +8,16 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpam_suite.plotting import Plot
-from gpam_suite.records import Record, append_history, config_hash, read_record, run_folder, write_record, write_scores
+from gpam_suite.records.folder import (
+    Record,
+    append_history,
+    config_hash,
+    read_record,
+    run_folder,
+    write_record,
+    write_scores,
+)
+from gpam_suite.report.plotting import Plot
 
 LABELS = {"softmax": "Softmax", "dagpam": "daGPAM", "nap": "NAP"}
 PROTOCOLS: dict[str, dict[str, Any]] = {

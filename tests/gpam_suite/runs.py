@@ -6,10 +6,10 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from gpam_suite.configuration import CONFIGS, folder_of, identity
+from gpam_suite.config.compose import CONFIGS, folder_of, identity
+from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data import prepare
-from gpam_suite.records import write_atomically
-from gpam_suite.training.place import CONFIG
+from gpam_suite.records.folder import write_atomically
 
 TINY = [
     "tracking.mode=disabled",
@@ -55,7 +55,7 @@ def places(folder: Path) -> list[str]:
 
 def train_here(cfg: DictConfig) -> Path:
     """Train and evaluate in this process, as a run's worker does; returns the run's folder."""
-    from gpam_suite.training import worker
+    from gpam_suite.run import worker
 
     folder = folder_of(cfg)
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)

@@ -8,16 +8,16 @@ from record_factory import add_history, make_record, painted, store
 from runs import TINY_LM, composed, places, write_text
 
 from gpam import UsageError
-from gpam_suite.aggregate import read_aggregates
-from gpam_suite.analysis import draw_initialisation, draw_runs, draw_scatter, draw_theory
-from gpam_suite.analysis import store as kept
-from gpam_suite.analysis.analyse import analyse
-from gpam_suite.analysis.runs import analyse_runs
-from gpam_suite.configuration import folder_of
-from gpam_suite.plotting import render
-from gpam_suite.records import append_history, read_history, read_record
-from gpam_suite.report import build
-from gpam_suite.training import run
+from gpam_suite.config.compose import folder_of
+from gpam_suite.inside import store as kept
+from gpam_suite.inside.analyse import analyse
+from gpam_suite.inside.runs import analyse_runs
+from gpam_suite.records.folder import append_history, read_history, read_record
+from gpam_suite.report.page import build
+from gpam_suite.report.panels import initialisation, runs, scatter, theory
+from gpam_suite.report.plotting import render
+from gpam_suite.run import run
+from gpam_suite.stats.aggregate import read_aggregates
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_pages_are_made_again_from_the_numbers_alone(finished, tmp_path):
 def test_captions_say_data_model_seeds_and_command(finished):
     results, *_ = finished
     (aggregate,) = read_aggregates(results)
-    plots = draw_runs.plots(results, aggregate) + draw_theory.plots(results)
+    plots = runs.plots(results, aggregate) + theory.plots(results)
     assert len(plots) == 9
     for plot in plots:
         for word in ("Data: ", "Model", "Seeds: ", "Made by `python scripts/"):
@@ -109,7 +109,7 @@ def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):
     path = next((copy / "analysis").rglob(f"{folder.name}.json"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "config_hash": "00000000"}))
     (aggregate,) = read_aggregates(copy)
-    assert {plot.name for plot in draw_runs.plots(copy, aggregate)} == {
+    assert {plot.name for plot in runs.plots(copy, aggregate)} == {
         "gradients",
         "gradients-by-layer",
         "learned-scalars",
@@ -191,8 +191,8 @@ def made_up(tmp_path):
 
 def test_scatter_has_every_run(made_up):
     (aggregate,) = read_aggregates(made_up)
-    (plot,) = draw_scatter.plots(made_up, [aggregate])
-    (points,) = draw_scatter.points(kept.read_runs(made_up, aggregate.records), aggregate).values()
+    (plot,) = scatter.plots(made_up, [aggregate])
+    (points,) = scatter.points(kept.read_runs(made_up, aggregate.records), aggregate).values()
     assert sorted((point.model, point.seed, point.collapse["residual"]) for point in points) == [
         (model, seed, pytest.approx(level - 0.01 * seed, abs=2 * _LITTLE))
         for model, level in (("dagpam", 0.5), ("softmax", 0.3))
@@ -207,16 +207,16 @@ def test_gradients_that_are_none_or_zero_are_said_to_be(tmp_path):
         rows = {f"{kind}/decoder.layers.0.self_attn": norm for kind, norm in ({"query": 0.1} | norms).items()}
         append_history(record.folder, {"update": 1, "split": "gradient", **rows})
     (aggregate,) = read_aggregates(tmp_path)
-    (plot,) = [plot for plot in draw_runs.plots(tmp_path, aggregate) if plot.name == "gradients"]
+    (plot,) = [plot for plot in runs.plots(tmp_path, aggregate) if plot.name == "gradients"]
     said = [[text.get_text() for text in axes.texts] for axes in painted(plot)]
     assert said == [[], ["none"], [], ["zero"], [], []]
 
 
 def test_more_models_than_lines_can_tell_apart_are_a_table(made_up, monkeypatch):
     (aggregate,) = read_aggregates(made_up)
-    assert "models" not in [plot.name for plot in draw_runs.plots(made_up, aggregate)]
-    monkeypatch.setattr(draw_runs, "APART", 1)
-    (plot,) = [plot for plot in draw_runs.plots(made_up, aggregate) if plot.name == "models"]
+    assert "models" not in [plot.name for plot in runs.plots(made_up, aggregate)]
+    monkeypatch.setattr(runs, "APART", 1)
+    (plot,) = [plot for plot in runs.plots(made_up, aggregate) if plot.name == "models"]
     assert "Models: Softmax, daGPAM. Seeds: 1. Made by" in plot.caption
     svg = render(plot).decode()
     for words in ("Softmax", "daGPAM", ".29", ".49"):  # the residual behind the layer
@@ -245,7 +245,7 @@ def test_depth_and_initialisation_are_drawn(tmp_path):
     }
     initial = {"task": "lm", "experiment": "lm_laptop", "dataset_label": "made up", "seed": 1, "models": models}
     kept.write(kept.path_of(tmp_path, "initialisation-lm"), initial)
-    plots = draw_theory.plots(tmp_path) + draw_initialisation.plots(tmp_path)
+    plots = theory.plots(tmp_path) + initialisation.plots(tmp_path)
     assert [plot.name for plot in plots] == ["depth", "initialisation-lm"]
     svg = render(plots[1]).decode()
     for words in ("silent (no weights)", "partial *", ".20"):

@@ -12,9 +12,9 @@ from fairseq.modules import MultiheadAttention
 from fairseq.trainer import Trainer
 
 from gpam.attention import Site, build
-from gpam_suite.history_rows import of_split, summary
-from gpam_suite.records import read_history
-from gpam_suite.training.histories import histories, measure
+from gpam_suite.records.folder import read_history
+from gpam_suite.records.history_rows import of_split, summary
+from gpam_suite.run.histories import histories, measure
 
 
 class Model(torch.nn.Module):

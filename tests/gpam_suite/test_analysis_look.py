@@ -10,12 +10,12 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
-from gpam_suite.analysis.look import look
-from gpam_suite.analysis.models import untrained
-from gpam_suite.analysis.observe import watching
-from gpam_suite.analysis.sentences import BY_LANGUAGE
-from gpam_suite.analysis.texts import text_for_maps, texts, token_ids
-from gpam_suite.data.text import file_name, read_lines
+from gpam_suite.data.text.lines import file_name, read_lines
+from gpam_suite.inside.look import look
+from gpam_suite.inside.models import untrained
+from gpam_suite.inside.observe import watching
+from gpam_suite.inside.sentences import BY_LANGUAGE
+from gpam_suite.inside.texts import text_for_maps, texts, token_ids
 
 PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
 """Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
@@ -126,7 +126,7 @@ def test_bound_of_an_encoder_head_is_that_of_its_matrices(made):
     ]
     output = seen.attention[path].weights[0].double() @ (x @ w_v + module.v_proj.bias.double()[:8])
     first = lemmas.residual_bound(rest, output, w_v, branches)
-    from gpam_suite.analysis.lemma_checks import bounds
+    from gpam_suite.inside.lemma_checks import bounds
 
     every = bounds(seen.attention[path])
     assert every.right_hand_side[0].item() == pytest.approx(first.right_hand_side.item(), rel=1e-6)

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from gpam import UsageError
-from gpam_suite.analysis import store
-from gpam_suite.analysis.correlation import rank_correlation
-from gpam_suite.analysis.hulls import VALUES, analyse_hulls, area, region
+from gpam_suite.inside import store
+from gpam_suite.inside.hulls import VALUES, analyse_hulls, area, region
+from gpam_suite.stats.correlation import rank_correlation
 
 
 def inside(corners, point):

@@ -7,12 +7,12 @@ import pytest
 from record_factory import add_config, add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
-from gpam_suite import archives
-from gpam_suite.aggregate import read_aggregates
-from gpam_suite.compare import compare
-from gpam_suite.records import read_history, read_records, read_scores
-from gpam_suite.settings import all_settings
-from gpam_suite.tables import csv_table
+from gpam_suite.records import archives
+from gpam_suite.records.folder import read_history, read_records, read_scores
+from gpam_suite.records.settings import all_settings
+from gpam_suite.report.compare import compare
+from gpam_suite.report.tables import csv_table
+from gpam_suite.stats.aggregate import read_aggregates
 
 
 def runs(results):

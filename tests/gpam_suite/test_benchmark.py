@@ -11,7 +11,6 @@ import yaml
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
-from gpam_suite import environment
 from gpam_suite.benchmark import comparison, core, counting, models, peers, record
 from gpam_suite.benchmark.comparison import Contender, compare, relative_error
 from gpam_suite.benchmark.exact import output_rows
@@ -23,8 +22,9 @@ from gpam_suite.benchmark.page import pages, rows
 from gpam_suite.benchmark.run import chosen, measure
 from gpam_suite.benchmark.settings import Settings
 from gpam_suite.benchmark.shares import time_shares
-from gpam_suite.catalogue import catalogue
-from gpam_suite.environment import ROOT
+from gpam_suite.records import environment
+from gpam_suite.records.environment import ROOT
+from gpam_suite.tools.catalogue import catalogue
 
 CONFIG = yaml.safe_load((ROOT / "configs" / "benchmark.yaml").read_text(encoding="utf-8"))
 SETTINGS = Settings(threads=1, repeats=2, seed=1, device="cpu")

@@ -10,8 +10,8 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from gpam.errors import UsageError
-from gpam_suite.bootstrap import RESAMPLES, corpus_score, paired_bootstrap, resample
-from gpam_suite.records import write_scores
+from gpam_suite.records.folder import write_scores
+from gpam_suite.stats.bootstrap import RESAMPLES, corpus_score, paired_bootstrap, resample
 
 WORDS = [
     "the",

@@ -13,13 +13,14 @@ from record_factory import PROTOCOLS, add_config, add_document_scores, failed, m
 from rich.console import Console
 
 from gpam.errors import UsageError
-from gpam_suite import sections, where
-from gpam_suite.bootstrap import resample
-from gpam_suite.compare import compare
-from gpam_suite.evaluation.translation import Metrics
-from gpam_suite.records import write_atomically, write_scores
-from gpam_suite.sections import Section, Table, as_markdown, print_sections
-from gpam_suite.unit_wins import unit_score, unit_wins
+from gpam_suite.common import sections
+from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
+from gpam_suite.evaluate.translation import Metrics
+from gpam_suite.records.folder import write_atomically, write_scores
+from gpam_suite.report import unit_differences
+from gpam_suite.report.compare import compare
+from gpam_suite.stats.bootstrap import resample
+from gpam_suite.stats.unit_wins import unit_score, unit_wins
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
@@ -184,7 +185,7 @@ def test_source_and_reference_come_from_the_prepared_data(translations, tmp_path
     write_atomically(prepared / "manifest.json", json.dumps(manifest))
     write_atomically(prepared / "text" / "test.de.txt", "Katze\nHund\nZahlen\nHaus\n")
     write_atomically(prepared / "text" / "test.en.txt", "".join(f"{line}\n" for line in REFERENCES))
-    monkeypatch.setattr(where, "DATA", tmp_path / "data")
+    monkeypatch.setattr(unit_differences, "DATA", tmp_path / "data")
     text = _text(compare(*[str(runs[0].folder) for runs in translations]))
     assert "sentence 1\n  source: Hund\n  reference: a dog\n  A, seed 1: a cat\n  B, seed 1: a dog" in text
 

@@ -5,7 +5,7 @@ from runs import composed
 
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, build
-from gpam_suite.configuration import check, fairseq_config
+from gpam_suite.config.compose import check, fairseq_config
 
 
 @pytest.mark.parametrize("dataset", ["python_docs", "cldr_de_en"])

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
-from gpam_suite.data.download import git_blob, obtain, verify
+from gpam_suite.data.store.download import git_blob, obtain, verify
 
 TEXT = b"a b\nc\n"
 CHECKSUM = f"sha256:{hashlib.sha256(TEXT).hexdigest()}"

@@ -12,8 +12,8 @@ import pytest
 from local_server import serving
 
 from gpam.errors import UsageError
-from gpam_suite.data import fetching
-from gpam_suite.data.download import obtain, obtain_file
+from gpam_suite.data.store import fetching
+from gpam_suite.data.store.download import obtain, obtain_file
 
 CONTENT = bytes(range(256)) * 2000
 SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"

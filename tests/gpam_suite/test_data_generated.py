@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from data_helpers import node
 
-from gpam_suite.data import cldr, python_docs
-from gpam_suite.data.text import count_words
+from gpam_suite.data.kinds import cldr, python_docs
+from gpam_suite.data.text.lines import count_words
 
 SMALL = {"pairs": 1500, "valid_pairs": 200, "test_pairs": 200}
 

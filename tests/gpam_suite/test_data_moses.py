@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sacremoses import MosesTokenizer as Sacremoses
 from subword_nmt.learn_bpe import learn_bpe
 
-from gpam_suite.data.merges import merges
-from gpam_suite.data.moses import MosesNormalizer, MosesTokenizer
+from gpam_suite.data.text.merges import merges
+from gpam_suite.data.text.moses import MosesNormalizer, MosesTokenizer
 
 PIECES = [
     *"aAbS1,.'\"-`()5ß&…:;/%Ö—’|<>[]$日\u0301",

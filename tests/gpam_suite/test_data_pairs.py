@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from local_server import serving
 
 from gpam.errors import UsageError
-from gpam_suite.data import pairs, prepare
-from gpam_suite.data.text import read_lines
+from gpam_suite.data import prepare
+from gpam_suite.data.kinds import pairs
+from gpam_suite.data.text.lines import read_lines
 
 SENTENCES = st.text(alphabet="aA b", min_size=1, max_size=3)
 SPLIT = {"task": "nmt", "source": "de", "target": "en", "split": {"valid": 3, "test": 3}}

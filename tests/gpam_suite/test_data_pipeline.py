@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.data import build, pipeline, prepare
-from gpam_suite.data.text import file_sha256, read_lines
+from gpam_suite.data.text.lines import file_sha256, read_lines
 
 
 def decoded(folder, split, dictionary, stem=None):

@@ -8,7 +8,10 @@ import time
 import pytest
 from data_helpers import PLAIN, parallel
 
-from gpam_suite.data import corpora, fetching, prepare, progress, rows, segmentation, sources, workers
+from gpam_suite.data import prepare, progress, workers
+from gpam_suite.data.kinds import corpora, sources
+from gpam_suite.data.store import fetching
+from gpam_suite.data.text import rows, segmentation
 from gpam_suite.data.workers import Workers
 
 

@@ -5,7 +5,7 @@ from data_helpers import PLAIN, mirror, node
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
-from gpam_suite.data.text import file_sha256, read_lines
+from gpam_suite.data.text.lines import file_sha256, read_lines
 
 
 def test_wikitext2(tmp_path):

@@ -13,10 +13,10 @@ from data_helpers import PLAIN, ROOT, mirror, node
 
 from gpam_suite.data import prepare
 from gpam_suite.data.binarise import BIN, IDX, binarise, build_dictionary, load_ids
-from gpam_suite.data.counting import count
-from gpam_suite.data.segmentation import Tokenizer, segment
-from gpam_suite.data.stages import Piece, Stages
-from gpam_suite.data.text import file_sha256, read_bytes, read_lines
+from gpam_suite.data.store.stages import Piece, Stages
+from gpam_suite.data.text.counting import count
+from gpam_suite.data.text.lines import file_sha256, read_bytes, read_lines
+from gpam_suite.data.text.segmentation import Tokenizer, segment
 from gpam_suite.data.workers import Workers
 
 TED_SETS = ("dev2010", "tedx.dev2012", "tst2010", "tst2011", "tst2012")

@@ -15,8 +15,8 @@ from sacremoses import MosesTokenizer
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
-from gpam_suite.data.rows import Clean
-from gpam_suite.data.text import read_lines
+from gpam_suite.data.text.lines import read_lines
+from gpam_suite.data.text.rows import Clean
 
 
 @given(st.integers(0, 260), st.integers(0, 260))

@@ -7,8 +7,8 @@ from data_helpers import PLAIN, mirror, monolingual, parallel
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
-from gpam_suite.data.segmentation import Segmenter, Tokenizer, undo_segmentation
-from gpam_suite.data.text import read_lines
+from gpam_suite.data.text.lines import read_lines
+from gpam_suite.data.text.segmentation import Segmenter, Tokenizer, undo_segmentation
 
 BPE = [
     {"bpe": "none"},

@@ -11,8 +11,9 @@ import pytest
 from data_helpers import PLAIN, monolingual, parallel, preparations
 
 from gpam.errors import UsageError
-from gpam_suite.data import atomic, build, prepare
-from gpam_suite.data.stages import Stages, load
+from gpam_suite.data import build, prepare
+from gpam_suite.data.store import atomic
+from gpam_suite.data.store.stages import Stages, load
 from gpam_suite.data.workers import Workers
 
 BPE = PLAIN | {"bpe": "subword_nmt", "bpe_size": 12}
@@ -81,7 +82,7 @@ def test_a_damaged_stage_is_made_again(tmp_path, made):
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
     code = (
-        "import sys, os; from pathlib import Path; from gpam_suite.data.atomic import unfinished\n"
+        "import sys, os; from pathlib import Path; from gpam_suite.data.store.atomic import unfinished\n"
         "with unfinished(Path(sys.argv[1]), 'x') as folder:\n"
         "    (folder / 'half').write_text('half')\n"
         "    print(folder, flush=True); os.kill(os.getpid(), 9)"

@@ -11,9 +11,10 @@ from data_helpers import PLAIN
 from local_server import serving
 
 from gpam.errors import UsageError
-from gpam_suite.data import fetching, prepare
-from gpam_suite.data.text import read_lines
-from gpam_suite.data.unpack import open_member
+from gpam_suite.data import prepare
+from gpam_suite.data.store import fetching
+from gpam_suite.data.store.unpack import open_member
+from gpam_suite.data.text.lines import read_lines
 
 TEXT = b"one\ntwo\n"
 
@@ -121,7 +122,7 @@ def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path, monkeypatc
 
 
 def test_an_archive_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpam_suite.data.unpack.MOST", 1 << 20)
+    monkeypatch.setattr("gpam_suite.data.store.unpack.MOST", 1 << 20)
     bomb = zipped(tmp_path / "bomb.zip", a=b"x")
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a", bytes(8 << 20))

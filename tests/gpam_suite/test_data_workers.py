@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare, workers
-from gpam_suite.data.text import decode_lines, read_lines, wikitext_documents
+from gpam_suite.data.text.lines import decode_lines, read_lines, wikitext_documents
 from gpam_suite.data.workers import BadLine, Workers, chunks, lines_between
 
 LINES = [f"{number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)]

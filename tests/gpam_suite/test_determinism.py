@@ -9,11 +9,11 @@ from soak.bits import parameters_of
 from soak.same_bits import OTHER_SEED, equal_runs
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import folder_of
+from gpam_suite.config.compose import folder_of
+from gpam_suite.config.run_paths import OUTCOME
 from gpam_suite.data import prepare
-from gpam_suite.records import read_record
-from gpam_suite.training import run
-from gpam_suite.training.place import OUTCOME
+from gpam_suite.records.folder import read_record
+from gpam_suite.run import run
 
 
 @pytest.mark.parametrize(("task", "workers"), [("lm", (0, 1, 2)), ("nmt", (0, 2))])

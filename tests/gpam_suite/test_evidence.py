@@ -13,11 +13,11 @@ from record_factory import failed, make_record
 from runs import TINY_LM, write_text
 
 from gpam.errors import UsageError
-from gpam_suite import evidence
-from gpam_suite.command_line import RunFailed
-from gpam_suite.configuration import CONFIGS, check, identity
-from gpam_suite.environment import ROOT
-from gpam_suite.records import append_history, config_hash, write_record
+from gpam_suite.config.compose import CONFIGS, check, identity
+from gpam_suite.records.environment import ROOT
+from gpam_suite.records.folder import append_history, config_hash, write_record
+from gpam_suite.run import evidence
+from gpam_suite.run.command_line import RunFailed
 
 CONFIG = OmegaConf.load(CONFIGS / "evidence.yaml")
 PLAN = evidence.unresolved(CONFIG)

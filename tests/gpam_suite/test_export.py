@@ -10,11 +10,11 @@ import pytest
 from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import folder_of
-from gpam_suite.export import export
-from gpam_suite.pretrained import CONFIG, WEIGHTS, load
-from gpam_suite.records import read_record
-from gpam_suite.training import run
+from gpam_suite.config.compose import folder_of
+from gpam_suite.records.folder import read_record
+from gpam_suite.run import run
+from gpam_suite.tools.export import export
+from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,13 +6,13 @@ import pytest
 from matplotlib.figure import Figure
 from record_factory import add_history, failed, make_record, painted, store
 
-from gpam_suite.aggregate import read_aggregates
-from gpam_suite.curves import learning_curve, title
-from gpam_suite.figures import draw, plots
-from gpam_suite.plotting import fences, logarithmic, look, render
-from gpam_suite.records import append_history
-from gpam_suite.selection import APART, look_of, selected
-from gpam_suite.sweep import find_sweeps, rows_sum
+from gpam_suite.records.folder import append_history
+from gpam_suite.report.figures import draw, plots
+from gpam_suite.report.model_looks import APART, look_of, selected
+from gpam_suite.report.plotting import fences, logarithmic, look, render
+from gpam_suite.stats.aggregate import read_aggregates
+from gpam_suite.stats.curves import learning_curve, title
+from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
 
 def _lambda_runs(**fields):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpam_suite import formatting
+from gpam_suite.common import formatting
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from record_factory import make_record
 
-from gpam_suite.command_line import guarded
-from gpam_suite.configuration import CONFIGS, check, stored
-from gpam_suite.data.dictionary import load_dictionary
+from gpam_suite.config.compose import CONFIGS, check, stored
+from gpam_suite.config.trust import guarded_composition
 from gpam_suite.data.options import check_dataset
-from gpam_suite.data.segmentation import Segmenter
-from gpam_suite.evaluation.checkpoint import read_checkpoint
-from gpam_suite.records import HISTORY, RECORD, SCHEMA_VERSION, read_history, read_record
-from gpam_suite.trust import guarded_composition
+from gpam_suite.data.text.dictionary import load_dictionary
+from gpam_suite.data.text.segmentation import Segmenter
+from gpam_suite.evaluate.checkpoint import read_checkpoint
+from gpam_suite.records.folder import HISTORY, RECORD, SCHEMA_VERSION, read_history, read_record
+from gpam_suite.run.command_line import guarded
 
 
 @pytest.fixture

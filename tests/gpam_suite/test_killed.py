@@ -14,9 +14,9 @@ from runs import TINY_LM, places, write_text
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
-from gpam_suite.environment import ROOT
-from gpam_suite.training import run
-from gpam_suite.training.place import WORKER_LOG
+from gpam_suite.config.run_paths import WORKER_LOG
+from gpam_suite.records.environment import ROOT
+from gpam_suite.run import run
 
 
 @pytest.fixture(scope="module")

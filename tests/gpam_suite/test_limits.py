@@ -12,11 +12,11 @@ import torch
 from data_helpers import PLAIN, monolingual, preparations
 from runs import TINY_LM, composed, places, write_text
 
-from gpam_suite.command_line import guarded
+from gpam_suite.common.failures import to_mend
 from gpam_suite.data import prepare
-from gpam_suite.mending import to_mend
-from gpam_suite.training import run
-from gpam_suite.training import run as run_module
+from gpam_suite.run import run
+from gpam_suite.run import run as run_module
+from gpam_suite.run.command_line import guarded
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,9 +11,9 @@ import pytest
 from record_factory import add_config, make_record, store
 from rich.console import Console
 
-from gpam_suite.live import render, watch
-from gpam_suite.members import Member, read_member, seconds_left, summary
-from gpam_suite.records import append_history
+from gpam_suite.records.folder import append_history
+from gpam_suite.run.live import render, watch
+from gpam_suite.run.members import Member, read_member, seconds_left, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 

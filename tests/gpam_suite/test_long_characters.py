@@ -13,13 +13,13 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import check, folder_of
+from gpam_suite.config.compose import check, folder_of
 from gpam_suite.data import prepare
-from gpam_suite.data.characters import document_starts, restore, symbol
-from gpam_suite.data.text import lines_of
-from gpam_suite.records import read_record, read_scores
-from gpam_suite.report import build
-from gpam_suite.training import run
+from gpam_suite.data.kinds.characters import document_starts, restore, symbol
+from gpam_suite.data.text.lines import lines_of
+from gpam_suite.records.folder import read_record, read_scores
+from gpam_suite.report.page import build
+from gpam_suite.run import run
 
 OPTIONS = {"bpe": "characters"}
 # three MediaWiki pages with multi-byte characters; the cuts below fall into the middle of a line and of a character

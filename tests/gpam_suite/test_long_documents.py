@@ -14,16 +14,16 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places
 
 from gpam.errors import UsageError
-from gpam_suite.aggregate import aggregate
-from gpam_suite.bootstrap import resample
-from gpam_suite.configuration import folder_of
+from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
-from gpam_suite.data.documents import JOIN, SEPARATOR, pieces, read_plain, read_xml, split_piece
-from gpam_suite.data.text import read_lines
-from gpam_suite.evaluation.documents import score_pieces
-from gpam_suite.records import read_record, read_scores
-from gpam_suite.report import build
-from gpam_suite.training import run
+from gpam_suite.data.kinds.documents import JOIN, SEPARATOR, pieces, read_plain, read_xml, split_piece
+from gpam_suite.data.text.lines import read_lines
+from gpam_suite.evaluate.documents import score_pieces
+from gpam_suite.records.folder import read_record, read_scores
+from gpam_suite.report.page import build
+from gpam_suite.run import run
+from gpam_suite.stats.aggregate import aggregate
+from gpam_suite.stats.bootstrap import resample
 
 MOSES = {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 80}
 GERMAN = [["Ein Hund.", "Er läuft im Park herum."], ["Die Katze & die Maus schlafen."], ["Gut.", "Sehr gut.", "Ja!"]]
@@ -211,7 +211,7 @@ def test_mistakes_are_one_sentence(tmp_path, change, match):
 
 
 def test_documents_that_do_not_match_are_refused():
-    from gpam_suite.data.documents import pair
+    from gpam_suite.data.kinds.documents import pair
 
     with pytest.raises(UsageError, match="the two sides differ in their documents"):
         pair(GERMAN, [ENGLISH[1], *ENGLISH[1:]], "x")

@@ -11,15 +11,16 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places
 
 from gpam.errors import UsageError
-from gpam_suite.aggregate import aggregate
-from gpam_suite.bootstrap import corpus_score, resample
-from gpam_suite.configuration import check, fairseq_config, folder_of
-from gpam_suite.data import prepare, recall
-from gpam_suite.evaluation.recall import RecallScore, score_recall
-from gpam_suite.records import read_history, read_record, read_scores
-from gpam_suite.report import build
-from gpam_suite.training import run
-from gpam_suite.training.place import place
+from gpam_suite.config.compose import check, fairseq_config, folder_of
+from gpam_suite.config.run_paths import place
+from gpam_suite.data import prepare
+from gpam_suite.data.kinds import recall
+from gpam_suite.evaluate.recall import RecallScore, score_recall
+from gpam_suite.records.folder import read_history, read_record, read_scores
+from gpam_suite.report.page import build
+from gpam_suite.run import run
+from gpam_suite.stats.aggregate import aggregate
+from gpam_suite.stats.bootstrap import corpus_score, resample
 
 PLAIN = {"bpe": "none"}
 FEW = {"sequences": 40, "valid_sequences": 5, "test_sequences": 10}

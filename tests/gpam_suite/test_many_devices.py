@@ -18,14 +18,14 @@ from hydra.types import RunMode
 from runs import TINY_LM, composed, places, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import CONFIGS, check, config_hash, fairseq_config, folder_of, identity
-from gpam_suite.records import read_history, read_record
-from gpam_suite.sharing import PRECISIONS, shared
-from gpam_suite.stopping import STOPPED_EXIT
-from gpam_suite.training import run
-from gpam_suite.training.launch import wait_for
-from gpam_suite.training.place import rank_log
-from gpam_suite.training.ranks import check_place, place_of
+from gpam_suite.common.stopping import STOPPED_EXIT
+from gpam_suite.config.compose import CONFIGS, check, config_hash, fairseq_config, folder_of, identity
+from gpam_suite.config.device_batches import PRECISIONS, shared
+from gpam_suite.config.run_paths import rank_log
+from gpam_suite.records.folder import read_history, read_record
+from gpam_suite.run import run
+from gpam_suite.run.launch import wait_for
+from gpam_suite.run.ranks import check_place, place_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TWICE = [  # without dropout, whose masks the processes share where one process would draw others

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpam_suite.evaluation.language_model import token_nll
+from gpam_suite.evaluate.language_model import token_nll
 
 
 class Counting(torch.nn.Linear):

@@ -9,15 +9,15 @@ import torch
 from omegaconf import OmegaConf
 from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
-from gpam_suite.analysis.models import untrained
-from gpam_suite.data.characters import restore
-from gpam_suite.data.text import read_lines
-from gpam_suite.evaluation.translation import score_translation
-from gpam_suite.perturbation.adversarial import best_substitutes, input_gradient, ordinary, replaced, table
-from gpam_suite.perturbation.evaluate import perturbed
-from gpam_suite.perturbation.kinds import KINDS, Settings
-from gpam_suite.perturbation.language_model import Blocks
-from gpam_suite.perturbation.translation import Sentences
+from gpam_suite.data.kinds.characters import restore
+from gpam_suite.data.text.lines import read_lines
+from gpam_suite.evaluate.translation import score_translation
+from gpam_suite.inside.models import untrained
+from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, replaced, table
+from gpam_suite.inside.perturb.kinds import KINDS, Settings
+from gpam_suite.inside.perturb.language_model import Blocks
+from gpam_suite.inside.perturb.perturb_runs import perturbed
+from gpam_suite.inside.perturb.translation import Sentences
 
 OPTIONS = {"lm": TINY_LM, "nmt": TINY_NMT}
 READERS = {"lm": Blocks, "nmt": Sentences}

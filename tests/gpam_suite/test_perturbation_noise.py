@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpam_suite.perturbation.kinds import Settings
-from gpam_suite.perturbation.noise import NOISE, alphabet, changed, dropped, edited, swapped
+from gpam_suite.inside.perturb.kinds import Settings
+from gpam_suite.inside.perturb.noise import NOISE, alphabet, changed, dropped, edited, swapped
 
 LETTERS = "abcdefghij"
 LINE = "  Zwei  Männer\tstehen am Herd und bereiten <unk> Essen zu , 12 Uhr . "

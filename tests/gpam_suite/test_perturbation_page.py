@@ -13,16 +13,16 @@ from record_factory import store as store_records
 from runs import TINY_LM, composed, places, write_text
 
 from gpam import UsageError
-from gpam_suite.aggregate import read_aggregates
-from gpam_suite.analysis import store
-from gpam_suite.configuration import CONFIGS, folder_of
-from gpam_suite.perturbation.evaluate import perturb, perturb_runs
-from gpam_suite.perturbation.found import find
-from gpam_suite.perturbation.kinds import FOLDER, Settings
-from gpam_suite.perturbation.page import perturbed, title
-from gpam_suite.records import read_records
-from gpam_suite.report import build
-from gpam_suite.training import run
+from gpam_suite.config.compose import CONFIGS, folder_of
+from gpam_suite.inside import store
+from gpam_suite.inside.perturb.kinds import FOLDER, Settings
+from gpam_suite.inside.perturb.perturb_runs import perturb, perturb_runs
+from gpam_suite.records.folder import read_records
+from gpam_suite.report.page import build
+from gpam_suite.report.perturbed_section import perturbed, title
+from gpam_suite.run import run
+from gpam_suite.stats.aggregate import read_aggregates
+from gpam_suite.stats.perturbed import find
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
-from gpam_suite.configuration import CONFIGS
+from gpam_suite.config.compose import CONFIGS
 from gpam_suite.data import prepare
-from gpam_suite.devices import GPUS, cpu, measured_cpu
-from gpam_suite.plan import (
+from gpam_suite.records.folder import read_records
+from gpam_suite.tools.cost import (
     LAUNCHES_A_LAYER,
     LAUNCHES_A_TENSOR,
     Workload,
@@ -26,7 +26,7 @@ from gpam_suite.plan import (
     saved_numbers,
     workload,
 )
-from gpam_suite.records import read_records
+from gpam_suite.tools.devices import GPUS, cpu, measured_cpu
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
@@ -95,7 +95,7 @@ def test_published_runs_took_what_the_plan_says(experiment, model):
         pytest.skip("every run of this row shared its cores with other work, by its own clock and log")
     predicted = price(work, PUBLISHED_CPU, 1)
     reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.peak["fp32"]
-    assert 0.44 <= reached <= 0.58  # as gpam_suite.devices and docs/plan.md say
+    assert 0.44 <= reached <= 0.58  # as gpam_suite.tools.devices and docs/plan.md say
     assert predicted.tokens_per_second == pytest.approx(found[0], rel=0.2)
     assert predicted.hours * 3600 == pytest.approx(found[1], rel=0.2)
 

@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from record_factory import make_record, store
 
 from gpam.errors import UsageError
-from gpam_suite import records
-from gpam_suite.records import (
+from gpam_suite.records import folder
+from gpam_suite.records.folder import (
     append_history,
     config_hash,
     is_finished,
@@ -27,7 +27,7 @@ from gpam_suite.records import (
 
 
 def test_schema_is_itself_valid():
-    Draft202012Validator.check_schema(records.SCHEMA)
+    Draft202012Validator.check_schema(folder.SCHEMA)
 
 
 def test_round_trip(tmp_path):
@@ -35,7 +35,7 @@ def test_round_trip(tmp_path):
     assert not is_finished(tmp_path)
     path = write_record(tmp_path, record)
     assert path == tmp_path / "record.json"
-    assert read_record(tmp_path).data == {"schema_version": records.SCHEMA_VERSION, **record}
+    assert read_record(tmp_path).data == {"schema_version": folder.SCHEMA_VERSION, **record}
     assert is_finished(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]  # no temporary file is left
 
@@ -94,7 +94,7 @@ def test_failed_write_leaves_the_old_record(tmp_path, monkeypatch):
     def no_space(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(records.os, "replace", no_space)
+    monkeypatch.setattr(folder.os, "replace", no_space)
     with pytest.raises(OSError, match="no space"):
         write_record(tmp_path, make_record(value=1.0))
     assert (tmp_path / "record.json").read_bytes() == before

@@ -6,7 +6,7 @@ import pytest
 from record_factory import add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
-from gpam_suite.report import build, write_report
+from gpam_suite.report.page import build, write_report
 
 
 def _pairs(dagpam, softmax=(30.0, 30.2, 30.4), **fields):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from archives import iwslt_files, packed
 
-from gpam_suite.records import read_records
+from gpam_suite.records.folder import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))

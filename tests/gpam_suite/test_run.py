@@ -12,12 +12,12 @@ from omegaconf import OmegaConf
 from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.command_line import RunFailed
-from gpam_suite.configuration import folder_of
-from gpam_suite.records import read_history, read_record, read_scores
-from gpam_suite.report import build
-from gpam_suite.training import run
-from gpam_suite.training.lock import locked
+from gpam_suite.config.compose import folder_of
+from gpam_suite.records.folder import read_history, read_record, read_scores
+from gpam_suite.report.page import build
+from gpam_suite.run import run
+from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.lock import locked
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_two_processes_do_not_share_a_folder(lm):
 
 
 def test_a_cut_off_checkpoint_and_one_of_another_model_are_refused(lm, tmp_path):
-    from gpam_suite.evaluation.again import evaluate_again
+    from gpam_suite.evaluate.rescore import evaluate_again
 
     cfg, folder = lm
     mine = tmp_path / "run"
@@ -177,11 +177,11 @@ def test_perplexity_is_what_fairseq_computes(lm):
     from fairseq import tasks, utils
     from fairseq_cli.eval_lm import eval_lm
 
-    from gpam_suite.configuration import fairseq_config
+    from gpam_suite.config.compose import fairseq_config
+    from gpam_suite.config.run_paths import place
     from gpam_suite.data import prepare
-    from gpam_suite.evaluation.checkpoint import load_model
-    from gpam_suite.evaluation.language_model import score_language_model
-    from gpam_suite.training.place import place
+    from gpam_suite.evaluate.checkpoint import load_model
+    from gpam_suite.evaluate.language_model import score_language_model
 
     cfg, folder = lm
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
@@ -222,7 +222,7 @@ def test_bleu_is_what_sacrebleu_says_of_the_hypotheses(nmt):
 
 def test_context_window_scores_every_token_once_with_its_context():
     """Against one forward pass a token, each with exactly the context that the protocol gives it."""
-    from gpam_suite.evaluation.language_model import token_nll
+    from gpam_suite.evaluate.language_model import token_nll
 
     class Echo(torch.nn.Module):
         """A stand-in whose logits depend on everything it was shown."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import TINY_LM, places, write_text
 
-from gpam_suite.records import read_records
+from gpam_suite.records.folder import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,11 +7,11 @@ from hydra import compose, initialize_config_dir
 from runs import TINY_LM, composed, places, write_text
 
 from gpam.errors import UsageError
-from gpam_suite import search as module
-from gpam_suite.command_line import RunFailed
-from gpam_suite.configuration import CONFIGS, folder_of
-from gpam_suite.records import append_history, read_record
-from gpam_suite.search import search, validation_loss
+from gpam_suite.config.compose import CONFIGS, folder_of
+from gpam_suite.records.folder import append_history, read_record
+from gpam_suite.run import search as module
+from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.search import search, validation_loss
 
 
 @pytest.fixture

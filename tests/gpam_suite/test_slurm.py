@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from runs import TINY_LM, places, write_text
 
-from gpam_suite.records import read_record
-from gpam_suite.report import build
+from gpam_suite.records.folder import read_record
+from gpam_suite.report.page import build
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "tests" / "slurm_node.sh"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gpam_suite.statistics import difference, mean_interval, seeds_warning, summarise
+from gpam_suite.stats.over_seeds import difference, mean_interval, seeds_warning, summarise
 
 SIZES = [(size, seed) for size in (2, 3, 8) for seed in range(5)]
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from record_factory import PROTOCOLS, add_config, add_document_scores, failed, make_record, store
 
 from gpam.errors import UsageError
-from gpam_suite.aggregate import aggregate, read_aggregates
-from gpam_suite.paper import read_papers
-from gpam_suite.records import read_records
-from gpam_suite.report import build
-from gpam_suite.settings import MAY_DIFFER
-from gpam_suite.tables import cells, columns, csv_table, header, tabulate
+from gpam_suite.records.folder import read_records
+from gpam_suite.records.settings import MAY_DIFFER
+from gpam_suite.report.page import build
+from gpam_suite.report.paper import read_papers
+from gpam_suite.report.tables import cells, columns, csv_table, header, tabulate
+from gpam_suite.stats.aggregate import aggregate, read_aggregates
 
 
 def _runs(**fields):

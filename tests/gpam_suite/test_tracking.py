@@ -12,11 +12,11 @@ from runs import composed, places
 from wandb_file import records
 
 from gpam.errors import UsageError
-from gpam_suite.compare import compare
-from gpam_suite.records import append_history, read_history, read_record
-from gpam_suite.tracked import tracked_folder
-from gpam_suite.tracking import Tracker, run_name
-from gpam_suite.wandb_report import report, save
+from gpam_suite.records.folder import append_history, read_history, read_record
+from gpam_suite.report.compare import compare
+from gpam_suite.report.wandb_report import report, save
+from gpam_suite.run.tracking import Tracker, run_name
+from gpam_suite.run.wandb_files import tracked_folder
 
 MODEL = ["model=dagpam", "model.lambda_neg=0.25", "seed=2"]
 

@@ -11,8 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 from runs import TINY_LM, composed, places, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.configuration import check, fairseq_config
-from gpam_suite.trust import guarded_composition
+from gpam_suite.config.compose import check, fairseq_config
+from gpam_suite.config.trust import guarded_composition
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "0123456789abcdef0123456789abcdef0123face"

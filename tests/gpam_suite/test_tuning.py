@@ -4,10 +4,10 @@ import pytest
 from record_factory import add_config, failed, make_record, store
 from runs import composed
 
-from gpam_suite.environment import PUBLISHED
-from gpam_suite.records import append_history, read_records
-from gpam_suite.report import build
-from gpam_suite.tuning import best, grid, tuning
+from gpam_suite.records.environment import PUBLISHED
+from gpam_suite.records.folder import append_history, read_records
+from gpam_suite.report.page import build
+from gpam_suite.report.tuning_grid import best, grid, tuning
 
 
 def tuned(results):

@@ -8,10 +8,10 @@ from soak.bits import parameters_of
 from gpam.attention import Site, build, names
 from gpam.attention.mechanisms.dagpam import DaGPAM
 from gpam.errors import UsageError
-from gpam_suite.records import read_history
-from gpam_suite.training.divergence import Diverged
-from gpam_suite.training.invariants import Violated, complaint
-from gpam_suite.training.place import CHECK_EVERY
+from gpam_suite.config.run_paths import CHECK_EVERY
+from gpam_suite.records.folder import read_history
+from gpam_suite.run.divergence import Diverged
+from gpam_suite.run.invariants import Violated, complaint
 
 
 @pytest.fixture(scope="module")

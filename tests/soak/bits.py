@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from gpam_suite.records import HYPOTHESES, RECORD, SCORES, read_history, read_record
-from gpam_suite.report import build
+from gpam_suite.records.folder import HYPOTHESES, RECORD, SCORES, read_history, read_record
+from gpam_suite.report.page import build
 from soak.part import Figures
 
 MEASURED = ("speed", "memory", "started", "finished", "command", "git", "hardware")

@@ -16,9 +16,9 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
-from gpam_suite.configuration import folder_of
-from gpam_suite.environment import ROOT
-from gpam_suite.stopping import STOPPED_EXIT
+from gpam_suite.common.stopping import STOPPED_EXIT
+from gpam_suite.config.compose import folder_of
+from gpam_suite.records.environment import ROOT
 from soak.bits import compared, differences, tables_differ
 from soak.part import Figures
 
@@ -26,9 +26,9 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from omegaconf import OmegaConf
-from gpam_suite.command_line import guarded
-from gpam_suite.report import build
-from gpam_suite.training import run
+from gpam_suite.run.command_line import guarded
+from gpam_suite.report.page import build
+from gpam_suite.run import run
 def work():
     cfg = OmegaConf.load(sys.argv[1])
     run(cfg)

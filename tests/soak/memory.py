@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from runs import TINY_LM, composed, places, write_text
 
 from gpam_suite.data import Prepared
-from gpam_suite.environment import ROOT
+from gpam_suite.records.environment import ROOT
 from soak.part import Figures
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -67,7 +67,7 @@ def train(base: Path, count: int) -> None:
     from fairseq.trainer import Trainer
     from runs import train_here
 
-    from gpam_suite.training.place import CHECK_EVERY
+    from gpam_suite.config.run_paths import CHECK_EVERY
 
     os.environ[CHECK_EVERY] = "100"
     sizes, stock = [], Trainer.train_step
@@ -90,8 +90,8 @@ def sweep(base: Path, count: int) -> None:
     """Prints the memory after each of ``count`` members, whose workers are this process itself for once."""
     import importlib
 
-    running = importlib.import_module("gpam_suite.training.run")
-    from gpam_suite.training import worker
+    running = importlib.import_module("gpam_suite.run.run")
+    from gpam_suite.run import worker
 
     def work_here(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: object) -> tuple[str, None]:
         worker.main(folder, prepared.folder)

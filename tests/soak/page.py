@@ -1,7 +1,7 @@
 """``docs/reliability.md``, made of the promises and of the records that ``make soak`` left."""
 
-from gpam_suite import environment
-from gpam_suite.markup import markdown
+from gpam_suite.common.markup import markdown
+from gpam_suite.records import environment
 from soak import of_input
 from soak.part import Part
 from soak.parts import PARTS

@@ -11,8 +11,8 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from runs import TINY_LM, composed, places, train_here, write_text
 
-from gpam_suite.configuration import CONFIGS
-from gpam_suite.training import invariants
+from gpam_suite.config.compose import CONFIGS
+from gpam_suite.run import invariants
 from soak.part import Figures
 
 _SIZE = {"decoder_layers": 6, "decoder_embed_dim": 128, "decoder_ffn_embed_dim": 256, "decoder_attention_heads": 4}

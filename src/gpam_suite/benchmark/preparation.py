@@ -23,11 +23,11 @@ from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender
 from gpam_suite.benchmark.memory import peak_bytes_of_processes
 from gpam_suite.benchmark.settings import Settings
-from gpam_suite.configuration import CONFIGS
+from gpam_suite.config.compose import CONFIGS
 from gpam_suite.data import prepare
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text import count_words, file_sha256, read_lines
-from gpam_suite.environment import ROOT
+from gpam_suite.data.text.lines import count_words, file_sha256, read_lines
+from gpam_suite.records.environment import ROOT
 
 LARGER = 4  # times the training text, for the memory of a larger corpus
 _AS_IT_IS = {"tokenizer": "none", "lowercase": False, "bpe": "none", "joined_dictionary": False}

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpam_suite import archives, environment
 from gpam_suite.benchmark.settings import Settings
-from gpam_suite.records import write_atomically
+from gpam_suite.records import archives, environment
+from gpam_suite.records.folder import write_atomically
 
 FOLDER = "records"
 PACKAGES = ("python", "torch", "fairseq", "sacremoses", "subword-nmt")

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gpam_suite.data.stages import Piece, Stage, Stages
+from gpam_suite.data.store.stages import Piece, Stage, Stages
 from gpam_suite.data.workers import BadLine
 
 DICTIONARY = "dict.txt"

@@ -9,14 +9,14 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary
-from gpam_suite.data.counting import count, load_counts
+from gpam_suite.data.kinds.sources import Raw
 from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.prepared import DOCUMENTS
-from gpam_suite.data.rows import HELD, KEPT, Clean, Rule, select
-from gpam_suite.data.segmentation import BPE_FILES, learn, segment, tokenise
-from gpam_suite.data.sources import Raw
-from gpam_suite.data.stages import Piece, Stage, Stages, place
-from gpam_suite.data.text import file_name, file_sha256
+from gpam_suite.data.store.stages import Piece, Stage, Stages, place
+from gpam_suite.data.text.counting import count, load_counts
+from gpam_suite.data.text.lines import file_name, file_sha256
+from gpam_suite.data.text.rows import HELD, KEPT, Clean, Rule, select
+from gpam_suite.data.text.segmentation import BPE_FILES, learn, segment, tokenise
 
 Key = tuple[str, str | None]  # split, language or None
 Side = dict[

@@ -109,7 +109,7 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
 
 
 def _check_clean(clean: Any) -> None:
-    """``clean``: which training pairs stay (:class:`gpam_suite.data.rows.Clean`), counted in ``of``."""
+    """``clean``: which training pairs stay (:class:`gpam_suite.data.text.rows.Clean`), counted in ``of``."""
     if clean is None:
         return
     wanted = {"of", "least", "most", "ratio"}

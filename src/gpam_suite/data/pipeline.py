@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.data.atomic import publish, remove_abandoned, unfinished
 from gpam_suite.data.binarise import fairseq_version
 from gpam_suite.data.build import build
-from gpam_suite.data.download import full, is_full, unwritable
+from gpam_suite.data.kinds.sources import Source, open_source
 from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
-from gpam_suite.data.sources import Source, open_source
-from gpam_suite.data.stages import Stages
-from gpam_suite.data.text import sha256
+from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished
+from gpam_suite.data.store.download import full, is_full, unwritable
+from gpam_suite.data.store.stages import Stages
+from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.workers import Workers
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.segmentation import Tokenizer, undo_segmentation
-from gpam_suite.data.text import file_name, lines_of, read_lines
+from gpam_suite.data.text.lines import file_name, lines_of, read_lines
+from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation
 
 MANIFEST = "manifest.json"
 DOCUMENTS = "documents.json"
@@ -19,7 +19,7 @@ DOCUMENTS = "documents.json"
 class Prepared:
     """A finished preparation: ``text/`` (raw), ``bpe/`` (segmented), ``bin/`` (fairseq's data) and its manifest.
 
-    Read its texts with :func:`gpam_suite.data.text.read_lines`, as a line may hold other separators than ``\\n``.
+    Read its texts with :func:`gpam_suite.data.text.lines.read_lines`, as a line may hold other separators than ``\\n``.
     """
 
     folder: Path

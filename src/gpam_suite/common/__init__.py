@@ -1,0 +1,1 @@
+"""What every room uses: numbers and cells as text, strict JSON, orderly stops."""

@@ -1,0 +1,1 @@
+"""From Hydra's composed configuration to what a run is."""

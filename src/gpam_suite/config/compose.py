@@ -1,0 +1,258 @@
+"""From a composed Hydra configuration to what a run is: checks, fairseq's own configuration, the run's identity."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.config.controls import controlled_sizes
+from gpam_suite.config.device_batches import HALF, check_devices, precision
+from gpam_suite.config.trust import refuse_code
+from gpam_suite.data import Prepared
+from gpam_suite.records.folder import config_hash, run_folder
+
+NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name", "command")
+"""Top-level nodes that say where a run writes, and how it is logged and watched: they cannot change a number."""
+MODEL_FACTS = ("name", "label", "attention", "control")
+"""Keys of the ``model`` node that are not options of the mechanism."""
+_BEFORE_THE_CHOICE = {"devices": 1, "precision": "fp32"}
+"""Keys of the ``gpu`` node that came later, with what they were till then: a run keeps its hash."""
+LONG_KINDS = {
+    "characters": "fairseq.task.tokens_per_sample",
+    "copy": "dataset.length",
+    "selective_recall": "dataset.length",
+}
+"""Kinds of data set whose sequences are of one length, and the option that sets it."""
+_NODES = {
+    "dataset": ("name", "task", "kind"),
+    "recipe": ("name", "task"),
+    "model": ("name", "label", "attention"),
+    "gpu": ("name",),
+    "evaluation": (),
+    "preprocessing": (),
+    "fairseq": (),
+}
+"""Nodes of a run's configuration, and what names them."""
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+
+
+def stored(path: Path) -> DictConfig:
+    """The configuration in a file that a run left.
+
+    Raises:
+        UsageError: it is no YAML, or no configuration.
+    """
+    try:
+        cfg = OmegaConf.load(path)
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again") from None
+    if not isinstance(cfg, DictConfig):
+        raise UsageError(f"{path} holds no configuration: restore it from git, or run again")
+    try:
+        check_nodes(cfg)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}; restore it from git, or run again") from None
+    return cfg
+
+
+def check_nodes(cfg: DictConfig) -> None:
+    """Raise UsageError where a node that every run has is missing, or is no mapping, or has not its names."""
+    for name, keys in _NODES.items():
+        node = cfg.get(name)
+        if not isinstance(node, DictConfig):
+            raise UsageError(f"{name}: got '{node}', wanted a mapping of options")
+        for key in keys:
+            value = node.get(key)
+            if not isinstance(value, str) or not value:
+                raise UsageError(f"{name}.{key}: got '{value}', wanted a text, as the files in configs/ have it")
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise UsageError for what Hydra cannot know to be wrong."""
+    check_nodes(cfg)
+    places = {f"paths.{key}": OmegaConf.select(cfg, f"paths.{key}") for key in ("results", "data")}
+    for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise UsageError(f"{name}: got '{value}', wanted a text")
+    if isinstance(cfg.seed, bool) or not isinstance(cfg.seed, int) or cfg.seed < 0:
+        raise UsageError(f"seed: got '{cfg.seed}', wanted a whole number of at least 0")
+    every = OmegaConf.select(cfg, "checks.attention_every") if "checks" in cfg else 0  # a plan trains nothing
+    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+        raise UsageError(f"checks.attention_every: got '{every}', wanted a whole number of updates, or 0 for no checks")
+    if cfg.recipe.task != cfg.dataset.task:
+        raise UsageError(
+            f"recipe '{cfg.recipe.name}' is for {cfg.recipe.task} and data set '{cfg.dataset.name}' is for "
+            f"{cfg.dataset.task}; choose a recipe of the same task (configs/recipe/)"
+        )
+    complete = fairseq_config(cfg)
+    check_window(cfg, complete)
+    check_devices(cfg, complete)
+    for subset, wanted in (("train_subset", "train"), ("valid_subset", "valid")):
+        if (got := complete.dataset[subset]) != wanted:
+            raise UsageError(
+                f"fairseq.dataset.{subset}: got '{got}', wanted '{wanted}': what is tested is never trained or chosen "
+                "on; for other text make a data set of it (configs/dataset/)"
+            )
+    length, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
+    if cfg.dataset.kind in LONG_KINDS and most is not None and most < length:
+        raise UsageError(
+            f"fairseq.dataset.max_tokens={most} is less than one sequence of {length} tokens; raise it, or shorten the "
+            f"sequences ({LONG_KINDS[cfg.dataset.kind]})"
+        )
+
+
+def check_window(cfg: DictConfig, complete: DictConfig) -> None:
+    """Refuse an ``evaluation.context_window`` that the run's samples cannot have; ``complete`` is fairseq's part."""
+    window, length = cfg.evaluation.get("context_window"), complete.task.get("tokens_per_sample")
+    if cfg.dataset.task == "lm":
+        if isinstance(window, bool) or not isinstance(window, int) or not 0 <= window < length:
+            raise UsageError(
+                f"evaluation.context_window: got '{window}', wanted a whole number from 0 to {length - 1}, below "
+                f"fairseq.task.tokens_per_sample={length}"
+            )
+    elif window is not None:
+        raise UsageError(f"evaluation.context_window={window} does not apply to a {cfg.dataset.task} run; leave it out")
+
+
+def check_pieces(cfg: DictConfig, prepared: Prepared) -> None:
+    """Refuse pieces of documents that do not fit into a batch: fairseq would leave them out, or fail in the end."""
+    if prepared.kind != "documents":
+        return
+    complete, longest = fairseq_config(cfg), prepared.longest()
+    limits = {"fairseq.dataset.max_tokens": complete.dataset.max_tokens}
+    limits |= {"evaluation.max_tokens": cfg.evaluation.max_tokens}
+    for side in ("source", "target"):
+        limits[f"fairseq.task.max_{side}_positions"] = complete.task[f"max_{side}_positions"]
+        limits[f"fairseq.model.max_{side}_positions"] = complete.model[f"max_{side}_positions"]
+    for name, limit in limits.items():
+        if limit is not None and limit < longest:
+            raise UsageError(
+                f"{name}={limit} is less than the longest piece of {prepared.manifest['name']}, {longest} tokens with "
+                f"dataset.budget={cfg.dataset.budget}; raise it, or lower the budget"
+            )
+
+
+def model_options(cfg: DictConfig) -> dict[str, Any]:
+    """The options of the ``model`` node that go to the mechanism."""
+    return {key: value for key, value in _plain(cfg.model).items() if key not in MODEL_FACTS}
+
+
+def fairseq_config(cfg: DictConfig) -> DictConfig:
+    """fairseq's complete configuration: the tree under ``fairseq``, with the ``model`` node's attention and options.
+
+    Every default is filled in from fairseq's own dataclasses, so a misspelt key or a value of the wrong type is a
+    UsageError that names it. The mechanism's options are checked by the registry.
+    """
+    from gpam_fairseq.install import NO_ATTENTION  # noqa: I001  (before fairseq)
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.dataclass.initialize import add_defaults
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    from gpam.attention import options_of
+    from gpam.attention.functional import checked_backend
+
+    refuse_code(cfg)
+    if cfg.model.attention != NO_ATTENTION:
+        options_of(cfg.model.attention, model_options(cfg))
+    tree = _plain(cfg.fairseq)
+    tree.setdefault("common", {})
+    for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):
+        if not isinstance(tree.get(group, {}), dict):
+            raise UsageError(f"fairseq.{group}: got '{tree[group]}', wanted a mapping of options")
+    tree["model"] = {**tree.get("model", {}), "attention": cfg.model.attention, **model_options(cfg)}
+    if "control" in cfg.model:
+        tree["model"] |= controlled_sizes(cfg.model.control, tree["model"], tree["task"])
+    tree["common"]["seed"] = cfg.seed
+    if precision(cfg) in HALF:
+        tree["common"][precision(cfg)] = True
+    known = {"model": {**MODEL_DATACLASS_REGISTRY, **ARCH_MODEL_NAME_REGISTRY}, "task": TASK_DATACLASS_REGISTRY}
+    known |= {group: registry["dataclass_registry"] for group, registry in REGISTRIES.items()}
+    for group, node in tree.items():
+        name = node.get("_name") if isinstance(node, dict) else None
+        if name is not None and group in known and (not isinstance(name, str) or name not in known[group]):
+            raise UsageError(
+                f"fairseq.{group}._name: fairseq knows no {group} '{name}'{did_you_mean(name, known[group])}"
+            )
+    try:
+        complete = OmegaConf.merge(OmegaConf.structured(FairseqConfig), tree)
+        add_defaults(complete)
+        complete = OmegaConf.create(OmegaConf.to_container(complete, resolve=True, enum_to_str=True))
+    except OmegaConfBaseException as error:
+        raise UsageError(_omegaconf_sentence(error)) from None
+    except (TypeError, ValueError, AttributeError, AssertionError) as error:  # OmegaConf's and fairseq's own slips
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"fairseq configuration: {reason or type(error).__name__}; correct the options") from None
+    for group in ("task", "model"):
+        if complete[group] is None:
+            raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
+    if complete.common.user_dir is not None:
+        raise UsageError(
+            f"fairseq.common.user_dir: got '{complete.common.user_dir}', whose code fairseq would import and run; "
+            "leave it out, the plugin is there already"
+        )
+    for stack in ("encoder", "decoder"):
+        heads, width = complete.model.get(f"{stack}_attention_heads"), complete.model.get(f"{stack}_embed_dim")
+        if heads is not None and (heads < 1 or width % heads):
+            raise UsageError(
+                f"fairseq.model.{stack}_attention_heads: got {heads} for a width ({stack}_embed_dim) of {width}, "
+                "wanted a number that divides it"
+            )
+    checked_backend(complete.model.get("attention_backend", "auto"))
+    OmegaConf.set_struct(complete, True)
+    return complete
+
+
+def _omegaconf_sentence(error: OmegaConfBaseException) -> str:
+    """OmegaConf's complaint in one sentence, with the key that was meant."""
+    first_line = str(error).splitlines()[0]
+    key, parent = str(error.full_key or error.key or ""), error.parent_node
+    leaf = key.rsplit(".", maxsplit=1)[-1]
+    misspelt = isinstance(parent, DictConfig) and leaf not in parent
+    meant = did_you_mean(leaf, [str(name) for name in parent]) if misspelt else ""
+    return f"fairseq configuration, key '{key}': {first_line}{meant}"
+
+
+def _plain(node: Any) -> dict[str, Any]:
+    return OmegaConf.to_container(node, resolve=True)
+
+
+def identity(cfg: DictConfig) -> dict[str, Any]:
+    """Everything that can change a number: the resolved configuration without places and logging."""
+    found = {key: value for key, value in _plain(cfg).items() if key not in NOT_PART_OF_A_RESULT}
+    if "gpu" in found:
+        found["gpu"] = {key: value for key, value in found["gpu"].items() if _BEFORE_THE_CHOICE.get(key) != value}
+    return found
+
+
+def overrides_label(cfg: DictConfig) -> str:
+    """What differs from ``configs/model/<name>.yaml`` but its label, as ``lambda_neg=0.2,lambda_pos=0.2``."""
+    stock = _model_file(cfg.model.name)
+    changed = {key: value for key, value in _plain(cfg.model).items() if key != "label" and stock.get(key) != value}
+    return ",".join(f"{key}={value}" for key, value in sorted(changed.items())) or "default"
+
+
+def _model_file(name: str) -> dict[str, Any]:
+    """``configs/model/<name>.yaml`` with the files that its defaults list names."""
+    own = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{name}.yaml"))
+    merged: dict[str, Any] = {}
+    for base in own.pop("defaults", []):
+        merged |= {} if base == "_self_" else _model_file(base)
+    return merged | own
+
+
+def folder_of(cfg: DictConfig) -> Path:
+    """Where this run writes."""
+    return run_folder(
+        Path(cfg.paths.results),
+        cfg.experiment_name,
+        cfg.model.name,
+        overrides_label(cfg),
+        cfg.seed,
+        config_hash(identity(cfg)),
+    )

@@ -1,0 +1,121 @@
+"""One file of sentence pairs without a split of its own (Tatoeba): split so that no sentence stands in two parts.
+
+Pairs that share a sentence of either language, directly or through other pairs, are a *group*; sentences that differ
+in case or white space only count as one. Groups in the order of the SHA-256 of their first pair fill ``valid`` and
+``test``, each with the groups that still fit, and the rest is ``train``. So the split, and the order of the lines in
+it, depend on which pairs there are and on nothing else: not on their order in the file, nor on which language is the
+source.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpam.errors import UsageError
+from gpam_suite.data.options import SPLITS, sides, whole_number
+from gpam_suite.data.text.lines import sha256
+
+Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names
+
+
+def languages(dataset: Mapping[str, Any]) -> list[str]:
+    """The two languages in the order of their names."""
+    return sorted(sides(dataset))
+
+
+def check(dataset: Mapping[str, Any]) -> None:
+    """Refuse a node that does not say where the pairs are and how many of them are for validation and test."""
+    node, wanted = dataset["pairs"], {"archive", "member", "columns"}
+    if not isinstance(node, Mapping) or not wanted <= set(node) <= wanted | {"texts", "checksums"}:
+        raise UsageError(
+            f"dataset.pairs: got {node!r}, wanted {', '.join(sorted(wanted))}, and perhaps checksums, texts"
+        )
+    both = languages(dataset)
+    if not isinstance(node["columns"], Sequence) or not set(both) <= set(node["columns"]):
+        raise UsageError(f"dataset.pairs.columns: got {node['columns']!r}, wanted a list with {' and '.join(both)}")
+    texts = node.get("texts") or {language: [] for language in both}
+    if not isinstance(texts, Mapping) or set(texts) != set(both):
+        raise UsageError(f"dataset.pairs.texts: got {texts!r}, wanted a list of files for each of {' and '.join(both)}")
+    if not isinstance(dataset["split"], Mapping) or set(dataset["split"]) != {"valid", "test"}:
+        raise UsageError(f"dataset.split: got {dataset['split']!r}, wanted numbers of pairs for valid and test")
+    for part, number in dataset["split"].items():
+        whole_number(number, 1, f"dataset.split.{part}")
+
+
+def read_table(lines: Iterable[str], columns: Sequence[str], both: Sequence[str], name: str) -> list[Pair]:
+    """The pairs of a text with a pair a line, its ``columns`` separated by tabs; further columns are left out.
+
+    Raises:
+        UsageError: a line with fewer columns (names the line).
+    """
+    places = [columns.index(language) for language in both]
+    found = []
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("\t")
+        if len(cells) < len(columns):
+            raise UsageError(f"{name}, line {number}: {len(cells)} column(s), wanted {len(columns)} separated by tabs")
+        found.append(tuple(cells[place] for place in places))
+    return found
+
+
+def different(pairs: Iterable[Pair]) -> list[Pair]:
+    """The pairs once each, sorted."""
+    return sorted(set(pairs))
+
+
+def checksum(pairs: Iterable[Pair]) -> str:
+    """SHA-256 of sorted pairs, one a line: the same whatever file they came from."""
+    return sha256("".join("\t".join(pair) + "\n" for pair in pairs).encode())
+
+
+def verify(pairs: Sequence[Pair], accepted: Sequence[str], name: str) -> str:
+    """The checksum of the pairs.
+
+    Raises:
+        UsageError: it is none of those accepted (``sha256:...``), where there are some.
+    """
+    found = checksum(pairs)
+    if accepted and f"sha256:{found}" not in accepted:
+        raise UsageError(
+            f"{name}: {len(pairs):,} different pairs with sha256:{found}, wanted one of {', '.join(accepted)}; remove "
+            "the file and get it again"
+        )
+    return found
+
+
+def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, str | None], list[str]]:
+    """Lines by split and language of sorted ``pairs``; at most ``dataset.split`` of them for validation and test.
+
+    Raises:
+        UsageError: too few pairs, so that a part would be empty.
+    """
+    parts: dict[str, list[Pair]] = {part: [] for part in SPLITS}
+    for group in sorted(groups(pairs), key=lambda group: checksum(group[:1])):
+        fits = (part for part in ("valid", "test") if len(parts[part]) + len(group) <= dataset["split"][part])
+        parts[next(fits, "train")] += group
+    if not all(parts.values()):
+        raise UsageError(f"dataset.split: got {dataset['split']}, too many for {len(pairs):,} different pairs")
+    both = languages(dataset)
+    return {(part, language): [pair[n] for pair in parts[part]] for part in SPLITS for n, language in enumerate(both)}
+
+
+def groups(pairs: Iterable[Pair]) -> list[list[Pair]]:
+    """The pairs that share sentences together, by a union-find over the sentences."""
+    parent: dict[tuple[int, str], tuple[int, str]] = {}
+
+    def root(sentence: tuple[int, str]) -> tuple[int, str]:
+        while (above := parent.setdefault(sentence, sentence)) != sentence:
+            parent[sentence] = parent[above]
+            sentence = parent[sentence]
+        return sentence
+
+    def sentences(pair: Pair) -> list[tuple[int, str]]:
+        return [(side, " ".join(text.split()).casefold()) for side, text in enumerate(pair)]
+
+    pairs = list(pairs)
+    for pair in pairs:
+        left, right = map(root, sentences(pair))
+        parent[left] = right
+    found: dict[tuple[int, str], list[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(root(sentences(pair)[0]), []).append(pair)
+    return list(found.values())

@@ -1,0 +1,1 @@
+"""Files from elsewhere and folders of finished work: download, unpack, stages."""

@@ -1,0 +1,77 @@
+"""What is in a text: lines, words, characters, and how often each word."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from gpam_suite.data.store.stages import Piece, Stage, Stages
+
+UNK = "<unk>"
+COUNTS = "counts.txt"
+_VERSION = 1
+
+
+def count(stages: Stages, text: Piece, name: str, *, each_word: bool) -> Stage:
+    """The stage that counts ``text`` (called ``name`` where somebody is told).
+
+    Its facts are ``lines``, ``words`` (with one end-of-sentence mark a line: the denominator of word perplexity),
+    ``characters`` (with the line feeds) and ``unk`` (words that are ``<unk>``); with ``each_word`` also ``types``
+    (different words, the end-of-sentence mark being one of them), and a file for :func:`load_counts`.
+    """
+
+    def work(folder: Path) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        facts: Counter[str] = Counter()
+        for found, words in stages.workers.results((_counter, (each_word,)), text.path, f"count {name}"):
+            facts.update(found)
+            total.update(words)
+        if each_word:
+            save_counts(total, folder / COUNTS)
+            facts["types"] = len(total) + 1
+        return {"lines": 0, "unk": 0, **facts}
+
+    return stages.run("count", _VERSION, {"text": text, "each_word": each_word}, work)
+
+
+def _counter(each_word: bool) -> Callable[[list[str]], tuple[dict[str, int], Counter[str]]]:
+    def work(lines: list[str]) -> tuple[dict[str, int], Counter[str]]:
+        words: Counter[str] = Counter()
+        facts = {"lines": len(lines), "characters": sum(map(len, lines)) + len(lines), "unk": 0, "words": len(lines)}
+        for line in lines:
+            found = line.split()
+            facts["words"] += len(found)
+            if UNK in line:
+                facts["unk"] += found.count(UNK)
+            if each_word:
+                words.update(found)
+        return facts, words
+
+    return work
+
+
+def save_counts(counts: Counter[str], path: Path) -> None:
+    """One ``word count`` a line, in the order of the words."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{word} {number}\n" for word, number in sorted(counts.items()))
+
+
+def load_counts(stages: Iterable[Stage]) -> Counter[str]:
+    """The words of some counted texts together."""
+    total: Counter[str] = Counter()
+    for stage in stages:
+        with (stage.folder / COUNTS).open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                word, _, number = line.rstrip("\n").partition(" ")
+                total[word] += int(number)
+    return total
+
+
+def write_results(results: Iterable[bytes], path: Path) -> None:
+    """Results that are parts of a text, one after another."""
+    with path.open("wb") as file:
+        file.writelines(results)
+
+
+def encoded(lines: Iterable[str]) -> bytes:
+    """Lines as a part of a text."""
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,159 @@
+"""Reading and writing text: strict UTF-8, one sentence (or paragraph) a line, lines ended by a line feed."""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from gpam.errors import UsageError
+from gpam_suite.data.store.unpack import Unpacked, broken
+
+# Top-level heading of the WikiText format (` = Title = `); lower levels repeat the sign (` = = Title = = `).
+_HEADING = re.compile(r"\s*= (?!=)(?!.* =\s+=).*\S =\s*")
+
+
+def file_name(split: str, language: str | None) -> str:
+    """``train.txt`` for a language model's text, ``train.de.txt`` for one side of parallel text."""
+    return f"{split}.txt" if language is None else f"{split}.{language}.txt"
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a text file, unpacked (:func:`open_text`)."""
+    with open_text(path) as file:
+        return file.read()
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file)."""
+    if not path.is_file():
+        raise UsageError(f"text file {path} does not exist")
+    with contextlib.ExitStack() as stack:
+        try:
+            file = _OPEN.get(path.suffix, _open_plain)(path, stack)
+        except UsageError:
+            raise
+        except Exception as error:  # what a broken archive makes zipfile raise is no short list
+            raise broken(path, error) from None
+        yield file
+
+
+def _open_plain(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    return stack.enter_context(path.open("rb"))
+
+
+def _open_gzip(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    return io.BufferedReader(Unpacked(stack.enter_context(gzip.open(path, "rb")), path), 1 << 20)
+
+
+def _open_only_file(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    archive = stack.enter_context(zipfile.ZipFile(path))
+    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    if len(names) != 1:
+        raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
+    return io.BufferedReader(Unpacked(stack.enter_context(archive.open(names[0])), path), 1 << 20)
+
+
+_OPEN = {".gz": _open_gzip, ".zip": _open_only_file}
+
+
+def stream_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:
+    r"""The lines of a text in turn: split at ``\n`` only, so that no other separator can shift parallel text.
+
+    A byte order mark and the ``\r`` of Windows line ends are taken off; any other ``\r`` becomes a space, as it would
+    read as a line end later.
+
+    Raises:
+        UsageError: empty text, or not UTF-8 (names the line).
+    """
+    filled = False
+    for number, content in enumerate(file, start=1):
+        try:
+            line = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{name}, line {number}: not UTF-8 (byte 0x{content[error.start]:02x}); convert the file to UTF-8"
+            ) from error
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        line = line.removesuffix("\n")
+        if "\r" in line:
+            line = line.removesuffix("\r").replace("\r", " ")
+        filled = filled or bool(line.strip())
+        yield line
+    if not filled:
+        raise UsageError(f"text file {name} is empty: wanted at least one line of text")
+
+
+def decode_lines(content: bytes, name: str | Path) -> list[str]:
+    """The lines of a text; see :func:`stream_lines`."""
+    return list(stream_lines(io.BytesIO(content), name))
+
+
+def lines_of(content: bytes) -> list[bytes]:
+    """The lines of a text with their line feeds, byte for byte; the last one may have none."""
+    *whole, last = content.split(b"\n")
+    return [line + b"\n" for line in whole] + ([last] if last else [])
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""The lines of a text file, split at ``\n`` only (``str.splitlines`` splits at more); see :func:`decode_lines`."""
+    return decode_lines(read_bytes(path), path)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write one line each, UTF-8, ended by a line feed."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def sha256(content: bytes) -> str:
+    """Hexadecimal SHA-256."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def count_words(lines: Iterable[str]) -> int:
+    """Words separated by white space plus one end-of-sentence mark a line: the denominator of word perplexity."""
+    return sum(len(line.split()) + 1 for line in lines)
+
+
+def count_types(lines: Iterable[str]) -> int:
+    """Distinct words, the end-of-sentence mark being one of them."""
+    words: set[str] = set()
+    for line in lines:
+        words.update(line.split())
+    return len(words) + 1
+
+
+def wikitext_documents(lines: Iterable[str]) -> list[int]:
+    """First line (from 0) of each WikiText article: a top-level heading between two blank lines."""
+    starts = []
+    before_blank, heading = True, False
+    for number, line in enumerate(chain(lines, [""])):
+        blank = not line.strip()
+        if heading and blank:
+            starts.append(number - 1)
+        heading = before_blank and _HEADING.fullmatch(line) is not None
+        before_blank = blank
+    return [0, *starts[1:]] if starts else [0]
+
+
+def drop_blank_pairs(left: Sequence[str], right: Sequence[str]) -> tuple[list[str], list[str], int]:
+    """Parallel text without the pairs that are blank on either side, and the number of pairs dropped."""
+    kept = [(a, b) for a, b in zip(left, right, strict=True) if a.strip() and b.strip()]
+    return [a for a, _ in kept], [b for _, b in kept], len(left) - len(kept)

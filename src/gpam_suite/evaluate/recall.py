@@ -1,0 +1,58 @@
+"""Accuracy at the answers of generated sequences (task ``recall``)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from gpam_suite.evaluate.translation import to_device
+
+
+@dataclass(frozen=True)
+class RecallScore:
+    """``sequences`` holds a row a sequence: ``answers`` (how many), ``correct`` ones, their sum of ``nll`` in nats."""
+
+    sequences: list[dict[str, Any]]
+
+    def _sum(self, key: str) -> float:
+        return sum(row[key] for row in self.sequences)
+
+    @property
+    def accuracy(self) -> float:
+        """Answers that are right, in percent of all answers."""
+        return 100 * self._sum("correct") / self._sum("answers")
+
+    @property
+    def exact_match(self) -> float:
+        """Sequences whose answers are all right, in percent."""
+        return 100 * sum(row["correct"] == row["answers"] for row in self.sequences) / len(self.sequences)
+
+    @property
+    def loss(self) -> float:
+        """Mean of ``-ln p(answer | everything before it)``, in nats."""
+        return self._sum("nll") / self._sum("answers")
+
+
+@torch.no_grad()
+def score_recall(model: Any, task: Any, split: str, *, max_tokens: int) -> RecallScore:
+    """The most probable symbol at every answer of ``split``, given everything true before it, against the answer.
+
+    Where all answers of a sequence are right, greedy decoding from the mark on gives the same symbols: each step would
+    read what it was given here. At most ``max_tokens`` tokens are in one batch.
+    """
+    dataset = task.load_dataset(split) or task.dataset(split)
+    device = next(model.parameters()).device
+    batches = task.get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=model.max_positions())
+    rows: dict[int, dict[str, Any]] = {}
+    for batch in batches.next_epoch_itr(shuffle=False):
+        moved = to_device(batch, device)
+        logits, _ = model(**moved["net_input"])
+        target = moved["target"]
+        is_answer = target.ne(task.target_dictionary.pad())
+        correct = logits.argmax(-1).eq(target) & is_answer
+        nll = F.cross_entropy(logits.float().transpose(1, 2), target, reduction="none").double() * is_answer
+        table = zip(batch["id"].tolist(), *(value.sum(-1).tolist() for value in (is_answer, correct, nll)), strict=True)
+        for index, answers, right, loss in table:
+            rows[index] = {"sequence": index, "answers": answers, "correct": right, "nll": loss}
+    return RecallScore([rows[index] for index in range(len(dataset))])

@@ -1,0 +1,47 @@
+"""``make analyse``: look at what there is, leave the numbers as JSON, and make figures and the page of it."""
+
+import logging
+import time
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.inside.depth import analyse_depth
+from gpam_suite.inside.hulls import analyse_hulls
+from gpam_suite.inside.initialisation import analyse_initialisation
+from gpam_suite.inside.models import quiet
+from gpam_suite.inside.runs import analyse_runs
+from gpam_suite.inside.store import TASKS, path_of
+from gpam_suite.report.page import build
+
+log = logging.getLogger(__name__)
+PARTS = ("hulls", "initialisation", "depth", "runs")
+
+
+def analyse(cfg: DictConfig) -> list[Path]:
+    """The parts that ``cfg.parts`` names; those that need no run are made once and again only with ``again=true``.
+
+    Returns:
+        The files that were written: numbers, then tables, figures and pages.
+    """
+    for part in cfg.parts:
+        if part not in PARTS:
+            raise UsageError(f"parts: got '{part}'{did_you_mean(part, PARTS)}, wanted some of {', '.join(PARTS)}")
+    for task in TASKS:
+        if not isinstance(cfg.texts[task], int) or cfg.texts[task] < 1:
+            raise UsageError(f"texts.{task}: got '{cfg.texts[task]}', wanted a whole number of at least 1")
+    results, started, written = Path(cfg.results), time.monotonic(), []
+    quiet(cfg.threads)
+    if "hulls" in cfg.parts:
+        written.append(analyse_hulls(results))
+    if "initialisation" in cfg.parts:
+        for task in TASKS:
+            if cfg.again or not path_of(results, f"initialisation-{task}").is_file():
+                written.append(analyse_initialisation(results, task, cfg, cfg.paths))
+    if "depth" in cfg.parts and (cfg.again or not path_of(results, "depth").is_file()):
+        written.append(analyse_depth(results, cfg, cfg.paths))
+    if "runs" in cfg.parts:
+        written += analyse_runs(results, cfg.paths, cfg.texts, cfg.only, again=cfg.again)
+    log.info("%d files of numbers after %.0f s", len(written), time.monotonic() - started)
+    return written + build(results)

@@ -1,0 +1,57 @@
+"""What attention can give: the convex hull of the values under softmax, a larger region under daGPAM (figures 1 and 3).
+
+With any scores, ``P+`` and ``P-`` give any two points ``a``, ``b`` of the convex hull, so daGPAM's outputs are
+
+    (1 + lambda+) a - lambda- b,    a, b in conv(v_1, ..., v_n)
+
+a Minkowski sum of two scaled hulls: the convex hull of ``(1 + lambda+) v_i - lambda- v_j`` over all pairs.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial import ConvexHull
+
+from gpam_suite.inside import store
+
+VALUES = ((1.0, 0.6), (3.0, 1.0), (1.6, 2.4))
+"""Three values in the plane, as in the paper's figure."""
+PAIRS = ((0.0, 0.0), (0.5, 0.5), (1.0, 1.0))
+"""(lambda+, lambda-) of figure 1: rows sum to 1."""
+NEGATIVE = (0.0, 0.5, 1.0, 1.5, 2.0)
+"""lambda- of figure 3, at lambda+ = 1: rows sum to 2 - lambda-."""
+
+
+def region(lambda_pos: float, lambda_neg: float, values: Any = VALUES) -> np.ndarray:
+    """Corners, counter-clockwise, of the polygon of all outputs ``[corners, 2]``."""
+    values = np.asarray(values, dtype=float)
+    points = ((1 + lambda_pos) * values[:, None] - lambda_neg * values[None, :]).reshape(-1, 2)
+    return points[ConvexHull(points).vertices]
+
+
+def area(corners: np.ndarray) -> float:
+    """Of a polygon, by the shoelace formula."""
+    x, y = corners.T
+    return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
+
+
+def analyse_hulls(results: Path) -> Path:
+    """``<results>/analysis/hulls.json``: the regions of both figures, and their areas over the convex hull's."""
+    convex = area(region(0.0, 0.0))
+
+    def entry(lambda_pos: float, lambda_neg: float) -> dict[str, Any]:
+        corners = region(lambda_pos, lambda_neg)
+        return {
+            "lambda_pos": lambda_pos,
+            "lambda_neg": lambda_neg,
+            "corners": corners.tolist(),
+            "area_ratio": area(corners) / convex,
+        }
+
+    found = {
+        "values": [list(value) for value in VALUES],
+        "hulls": [entry(*pair) for pair in PAIRS],
+        "output_space": [entry(1.0, negative) for negative in NEGATIVE],
+    }
+    return store.write(store.path_of(results, "hulls"), found)

@@ -1,0 +1,69 @@
+"""``<results>/analysis/*.json``: the numbers that figures and findings are made of."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gpam.errors import UsageError
+from gpam_suite.records import archives
+from gpam_suite.records.folder import Record, write_atomically
+
+FOLDER = "analysis"
+TASKS = ("lm", "nmt")
+"""What can be looked at; other tasks of the suite are said to be left out."""
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+"""Of attention weights."""
+_DIGITS = 6  # significant: fewer than differ between machines, more than any figure shows
+
+
+def path_of_run(results: Path, record: Record, folder: str = FOLDER) -> Path:
+    """Where the analysis of a run is kept: the run's own path below ``analysis/`` (or another ``folder``)."""
+    return Path(results) / folder / record.folder.relative_to(Path(results)).with_name(f"{record.folder.name}.json")
+
+
+def path_of(results: Path, name: str) -> Path:
+    """``<results>/analysis/<name>.json``."""
+    return Path(results) / FOLDER / f"{name}.json"
+
+
+def write(path: Path, found: dict[str, Any]) -> Path:
+    """Write ``found`` atomically, floats to six significant digits; NaN and infinity become null."""
+    return write_atomically(path, json.dumps(_rounded(found), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """What :func:`write` left, None when there is nothing.
+
+    Raises:
+        UsageError: the file is no JSON object.
+    """
+    if not archives.is_file(path):
+        return None
+    try:
+        found = json.loads(archives.read_bytes(path))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
+    return found
+
+
+def read_runs(results: Path, records: Iterable[Record], folder: str = FOLDER) -> dict[Path, dict[str, Any]]:
+    """Folder of a run to its analysis (below ``folder``), of those of ``records`` that have one made of this very
+    configuration."""
+    found = {}
+    for record in records:
+        analysis = read(path_of_run(results, record, folder))
+        if analysis is not None and analysis["config_hash"] == record["config_hash"]:
+            found[record.folder] = analysis
+    return found
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,96 @@
+"""What a run ran on and with: versions, commit, hardware, command."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+
+PACKAGES = (
+    "torch",
+    "fairseq",
+    "hydra-core",
+    "omegaconf",
+    "sacrebleu",
+    "wandb",
+    "numpy",
+    "sacremoses",
+    "subword-nmt",
+    "sentencepiece",
+)
+_PLACES = ("paths.", "hydra", "launcher=", "tracking.")
+ROOT = Path(__file__).resolve().parents[3]
+PUBLISHED = ROOT / "results"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that can change a result."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def git() -> dict[str, Any] | None:
+    """The commit of the source tree, and whether what decides a result differs from it; None outside git."""
+    try:
+        commit = subprocess.check_output(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL)
+        status = subprocess.check_output(
+            ["git", "-C", ROOT, "status", "--porcelain", "--", "src", "configs", "scripts"],
+            text=True,
+            stderr=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"commit": commit.strip(), "dirty": bool(status.strip())}
+
+
+def processor() -> str:
+    """The processor's name as Linux or the platform tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, cores, memory in bytes, and the GPUs that torch sees."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpu": gpus[0] if gpus else None,
+        "gpus": len(gpus),
+    }
+
+
+def command() -> str:
+    """The command line, without the interpreter and without settings that only say where on which machine it ran.
+
+    In a job of submitit's, whose command line is submitit's: that of this member alone.
+    """
+    script, given = Path(sys.argv[0]), sys.argv[1:]
+    name = f"scripts/{script.name}" if script.parent.name == "scripts" else script.name
+    if "SUBMITIT_EXECUTOR" in os.environ and HydraConfig.initialized():
+        name, given = f"scripts/{HydraConfig.get().job.config_name}.py", list(HydraConfig.get().overrides.task)
+    words = [word.removeprefix("++") for word in given if not word.removeprefix("++").startswith(_PLACES)]
+    return " ".join(["python", name, *words])
+
+
+def for_worker(threads: int) -> dict[str, str]:
+    """The environment variables of a process that trains with ``threads`` threads."""
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}

@@ -1,0 +1,345 @@
+"""The folder one run leaves behind, and the record in it.
+
+``<results>/runs/<experiment>/<model>-<options>/seed<k>-<hash>/`` holds
+
+- ``record.json``: what was run and what came out (:data:`SCHEMA`); a run is done when this file is there,
+- ``config.yaml``: the resolved configuration,
+- ``metrics.jsonl``: the history, one object a line (``update``, ``split``, ``token_perplexity``, ...),
+- ``scores.jsonl``: the test set, one object a document (language modelling: ``document``, ``words``, ``nll`` in nats),
+  a sentence or a document (translation: ``sentence`` or ``document``, ``bleu`` = [system length, reference length,
+  4 matches, 4 totals]), or a sequence (recall: ``sequence``, ``answers``, ``correct``, ``nll`` in nats),
+- ``hypotheses.txt``: the translations of the test set, one a line.
+
+An archive ``<results>/runs/<experiment>.tar.xz`` is read like the folder (:mod:`gpam_suite.records.archives`). Records
+are the
+truth: tables, figures and trackers are made from them.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common import strict_json
+from gpam_suite.records import archives
+from gpam_suite.records.schema import HEADLINE_METRIC, SCHEMA, SCHEMA_VERSION
+
+__all__ = [
+    "HEADLINE_METRIC",
+    "HISTORY",
+    "HYPOTHESES",
+    "RECORD",
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "SCORES",
+    "Record",
+    "append_history",
+    "config_hash",
+    "cut_history",
+    "folders_of_runs",
+    "is_finished",
+    "read_each",
+    "read_history",
+    "read_record",
+    "read_records",
+    "read_scores",
+    "remove_unfinished",
+    "run_folder",
+    "safe_name",
+    "write_atomically",
+    "write_files",
+    "write_record",
+    "write_scores",
+]
+
+RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
+_LONGEST_NAME = 150  # file systems allow 255 bytes; this leaves room for suffixes
+_VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One valid record and the folder it was read from; ``record["seed"]`` reads a field."""
+
+    folder: Path
+    data: dict[str, Any]
+
+    def __getitem__(self, field: str) -> Any:
+        return self.data[field]
+
+    @property
+    def headline(self) -> float | None:
+        """Test perplexity, BLEU or accuracy; None when the run has none."""
+        return self.data["metrics"].get(HEADLINE_METRIC[self.data["task"]])
+
+
+# ---------------------------------------------------------------------------------------------------- names and hashes
+
+
+def safe_name(text: str) -> str:
+    """``text`` as one file name: other characters than letters, digits and ``._=,+-`` become ``_``; long names are cut
+    and end in a hash of the whole."""
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", str(text)).lstrip(".") or "_"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return name
+
+
+def _canonical(value: Any) -> Any:
+    """1.0 and 1 are the same setting and hash alike."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return value
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """First 8 hexadecimal digits of the SHA-256 of ``config`` as canonical JSON (sorted keys, no spaces).
+
+    ``config`` is plain data (dict, list, str, int, float, bool, None). Settings that cannot change a number (paths,
+    machine, logging) are left out by the caller.
+    """
+    text = json.dumps(_canonical(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def run_folder(results: Path, experiment: str, model: str, options_label: str, seed: int, hash: str) -> Path:
+    """Where a run writes: ``<results>/runs/<experiment>/<model>-<options_label>/seed<seed>-<hash>``."""
+    return Path(results) / "runs" / safe_name(experiment) / safe_name(f"{model}-{options_label}") / f"seed{seed}-{hash}"
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def write_atomically(path: Path, content: str | bytes) -> Path:
+    """Write ``content`` under a temporary name in the same folder, then rename: readers see all or nothing of it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of :func:`write_atomically` in ``folder``, where no other is at work."""
+    for temporary in Path(folder).glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write each path's content atomically, once all of it has been made; returns the paths."""
+    return [write_atomically(path, content) for path, content in files.items()]
+
+
+def _finite(value: Any) -> Any:
+    """``value`` with every NaN and infinity replaced by None, which JSON can say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _complaint(data: Any) -> str | None:
+    """What is wrong with a record, in words; None when it is valid."""
+    error = best_match(_VALIDATOR.iter_errors(data))
+    if error is None:
+        return None
+    where = ".".join(str(part) for part in error.absolute_path)
+    message = error.message if len(error.message) <= 200 else f"{error.message[:200]}..."
+    return f"{where}: {message}" if where else message
+
+
+def write_record(folder: Path, record: Mapping[str, Any]) -> Path:
+    """Validate ``record`` and write ``folder/record.json`` atomically; returns its path.
+
+    ``schema_version`` is added. Numbers that are NaN or infinite become null, so a run whose headline number is not
+    finite cannot be recorded as ``finished``: its status is ``diverged``.
+
+    Raises:
+        UsageError: the record does not fit :data:`SCHEMA`; nothing is written.
+    """
+    data = _finite({"schema_version": SCHEMA_VERSION, **record})
+    path = Path(folder) / RECORD
+    if complaint := _complaint(data):
+        raise UsageError(
+            f"Not writing {path}, the record does not fit the schema: {complaint}. Fill in the field "
+            "(null where it may be unknown; status 'failed' or 'diverged' with a reason where the run has no result)."
+        )
+    return write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether ``folder`` holds a valid record with status ``finished`` (such a run need not be run again)."""
+    return archives.is_file(Path(folder) / RECORD) and read_record(folder)["status"] == "finished"
+
+
+def read_record(folder: Path) -> Record:
+    """The record in ``folder``.
+
+    Raises:
+        UsageError: there is none, it is cut off, or it does not fit :data:`SCHEMA`.
+    """
+    folder = Path(folder)
+    path = folder / RECORD
+    advice = f"restore it from git, or delete the folder {folder} and run again"
+    try:
+        data = strict_json.loads(archives.read_bytes(path))
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist, the run has not ended: run it again to finish it.") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is cut off or not JSON ({error}): {advice}.") from None
+    if isinstance(data, dict) and data.get("schema_version") != SCHEMA_VERSION:
+        raise UsageError(
+            f"{path} has schema version {data.get('schema_version')!r}, this code reads {SCHEMA_VERSION}: {advice}."
+        )
+    if complaint := _complaint(data):
+        raise UsageError(f"{path} does not fit the schema: {complaint}; {advice}.")
+    return Record(folder, data)
+
+
+def folders_of_runs(results: Path) -> dict[str, list[Path]]:
+    """The folders below ``results`` that hold a record, by the name of their experiment's folder, in order; with those
+    of experiments in which no run has ended."""
+    root = Path(results) / "runs"
+    found: dict[str, list[Path]] = {folder.name: [] for folder in root.glob("*") if folder.is_dir()}
+    for path in archives.find(root, f"*/*/*/{RECORD}"):
+        found.setdefault(path.relative_to(root).parts[0], []).append(path.parent)
+    return dict(sorted(found.items()))
+
+
+def read_each(folders: Iterable[Path]) -> list[Record]:
+    """The records of the folders of runs.
+
+    Raises:
+        UsageError: a broken record, or one that lies under another experiment's name.
+    """
+    records = [read_record(folder) for folder in folders]
+    for record in records:
+        if safe_name(record["experiment"]) != record.folder.parent.parent.name:
+            raise UsageError(
+                f"{record.folder / RECORD} is of experiment '{record['experiment']}' but lies under "
+                f"'{record.folder.parent.parent.name}': move the folder where it belongs, or run again."
+            )
+    return records
+
+
+def read_records(results: Path, experiment: str | None = None) -> list[Record]:
+    """Every record below ``results``, or those of one experiment, ordered by folder name.
+
+    Folders without ``record.json`` are runs that have not ended; they are left out.
+
+    Raises:
+        UsageError: no such experiment, a broken record, or one that lies under another experiment's name.
+    """
+    folders = folders_of_runs(results)
+    if experiment is None:
+        return read_each(folder for found in folders.values() for folder in found)
+    if safe_name(experiment) not in folders:
+        raise UsageError(
+            f"No runs of experiment '{experiment}' below {Path(results) / 'runs'}{did_you_mean(experiment, folders)}; "
+            f"there are {', '.join(folders) or 'none at all'}. Train it first, or name another."
+        )
+    return read_each(folders[safe_name(experiment)])
+
+
+# ------------------------------------------------------------------------------------------------- history and scores
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def append_history(folder: Path, row: Mapping[str, Any]) -> None:
+    """Append one row to ``folder/metrics.jsonl``; the torn line a killed run left at its end is cut off first."""
+    path = Path(folder) / HISTORY
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(_line(row).encode("utf-8"))
+
+
+def cut_history(folder: Path, update: int) -> None:
+    """Drop the rows behind ``update``, which a run that goes on from there writes again."""
+    rows = read_history(folder)
+    kept = [row for row in rows if (row.get("update") or 0) <= update]
+    if len(kept) < len(rows):
+        write_atomically(Path(folder) / HISTORY, "".join(map(_line, kept)))
+
+
+def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
+    advice = "restore it from git, or delete its folder and run again"
+    lines = archives.read_bytes(path).split(b"\n")
+    torn = lines.pop()  # what follows the last newline: empty unless the writer was killed
+    if torn and not torn_end_allowed:
+        raise UsageError(
+            f"{path} is cut off in its last line: restore it from git, or delete its folder and run again."
+        )
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row, wrong = strict_json.loads(line), ""
+        except ValueError as error:
+            row, wrong = None, f" ({error})"
+        if not isinstance(row, dict):
+            raise UsageError(f"{path} line {number} is not a JSON object{wrong}: {advice}.")
+        rows.append(row)
+    return rows
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """The rows of ``folder/metrics.jsonl`` in order, [] when there is none; a torn last line is dropped, no other.
+
+    Raises:
+        UsageError: another line is not a JSON object.
+    """
+    path = Path(folder) / HISTORY
+    return _read_lines(path, torn_end_allowed=True) if archives.is_file(path) else []
+
+
+def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write ``folder/scores.jsonl`` atomically: one row a document or sentence of the test set, in its order."""
+    return write_atomically(Path(folder) / SCORES, "".join(_line(row) for row in rows))
+
+
+def read_scores(folder: Path) -> list[dict[str, Any]]:
+    """The rows of ``folder/scores.jsonl``, [] when there is none.
+
+    Raises:
+        UsageError: the file is cut off or a line is not a JSON object.
+    """
+    path = Path(folder) / SCORES
+    return _read_lines(path, torn_end_allowed=False) if archives.is_file(path) else []

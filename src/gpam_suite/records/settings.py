@@ -1,0 +1,105 @@
+"""What ``config.yaml`` says of a run, and the one rule by which runs share a table.
+
+Everything in a run's identity is the seed, an option of its model, one of :data:`MAY_DIFFER`, one of
+:data:`NAMES_A_ROW`, or must be equal over the table. A key that nobody thought of must be equal.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from gpam.errors import UsageError
+from gpam_suite.records import archives
+from gpam_suite.records.folder import Record
+
+CONFIG = "config.yaml"
+MAX_TOKENS, UPDATE_FREQ = "fairseq.dataset.max_tokens", "fairseq.optimization.update_freq"
+BATCH = "tokens per update"
+"""``max_tokens`` times ``update_freq``: how it is cut up belongs to the machine
+(:mod:`gpam_suite.config.device_batches`)."""
+
+_WHERE = "says where data and files lie; the checksum of the text must be equal"
+_LOGGING = "says what is logged"
+_MACHINE = "the machine; an update holds the same tokens on any of them"
+_MEMORY = "how many texts are evaluated at once, which changes no sum over them"
+_KEPT = "says which files stay; what was evaluated is in the protocol"
+MAY_DIFFER = {
+    r"seed": "what a row is taken over",
+    r"model\..*": "the model, its attention and options, which name its row",
+    r"gpu\.(name|devices|threads)": _MACHINE,
+    r"fairseq\.common\.cpu": _MACHINE,
+    r"fairseq\.distributed_training\..*": _MACHINE,
+    r"fairseq\.dataset\.(num_workers|data_buffer_size)": "who reads the batches ahead; they are the same",
+    r"fairseq\.dataset\.(max_tokens|batch_size)_valid|evaluation\.max_tokens": _MEMORY,
+    r"fairseq\.common\.(log_\w+|no_progress_bar|\w+_logging|tensorboard_logdir|wandb_project|aim_\w+)": _LOGGING,
+    r"fairseq\.checkpoint\.(keep_\w+|no_epoch_checkpoints|write_checkpoints_asynchronously)": _KEPT,
+    r"fairseq\.checkpoint\.save_dir|fairseq\.task\.data|dataset\.(.*\.)?(urls|mirror)(\..*)?": _WHERE,
+}
+"""Keys (whole names, as regular expressions) that may differ within a table, and why."""
+NAMES_A_ROW = (
+    r"fairseq\.(model|optimization|optimizer|lr_scheduler|criterion)\..*",
+    r"fairseq\.dataset\.batch_size",
+    re.escape(BATCH),
+)
+"""Keys of how a model is built and trained: runs that differ in them are measured alike, as rows of their own, which
+are named after what differs."""
+
+
+def _any_of(patterns: Any) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+_MAY_DIFFER, _NAMES_A_ROW = _any_of(MAY_DIFFER), _any_of(NAMES_A_ROW)
+
+
+def names_a_row(key: str) -> bool:
+    """Whether runs that differ in ``key`` are rows of one table; else they cannot share one."""
+    return _NAMES_A_ROW.fullmatch(key) is not None
+
+
+def table_settings(record: Record) -> dict[str, Any]:
+    """Dotted name to value of everything in the run's configuration that names its row or must be equal over the table.
+
+    Empty for a run without ``config.yaml``.
+    """
+    found = all_settings(record) if _read(record) else {}
+    most, (frequency, *_) = found.pop(MAX_TOKENS, None), found.pop(UPDATE_FREQ, None) or [1]
+    if most:
+        found[BATCH] = most * frequency
+    return {key: value for key, value in found.items() if not _MAY_DIFFER.fullmatch(key)}
+
+
+def model_settings(record: Record) -> dict[str, Any]:
+    """What the seeds of one row share: the model's label, attention and options; without ``config.yaml`` the label and
+    the options."""
+    return {"label": record["model_label"], **record["options"], **(_read(record).get("model") or {})}
+
+
+def all_settings(record: Record) -> dict[str, Any]:
+    """Dotted name to value of everything in the run's configuration; the options alone without ``config.yaml``."""
+    config = _read(record) or {"model": {"name": record["model"], **record["options"]}, "seed": record["seed"]}
+    return {name: value for key, node in config.items() for name, value in _leaves(node, key)}
+
+
+def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _leaves(value, f"{name}.{key}")
+    elif node is not None:
+        yield name, node
+
+
+def _read(record: Record) -> dict[str, Any]:
+    path = record.folder / CONFIG
+    if not archives.is_file(path):
+        return {}
+    try:
+        config = yaml.safe_load(archives.read_bytes(path))
+        if not isinstance(config, dict):
+            raise ValueError("it holds no mapping")
+    except (yaml.YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again.") from None
+    return config

@@ -1,0 +1,1 @@
+"""Where everything ends: tables, figures, pages, comparisons."""

@@ -1,0 +1,246 @@
+"""The figures of an experiment, made from records and histories and nothing else: results, learning curves, sweeps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpam_suite.common.formatting import listed, number, plural
+from gpam_suite.records.folder import safe_name, write_files
+from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.report.model_looks import SELECTED, look_of, selected
+from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render_all
+from gpam_suite.report.provenance import commands
+from gpam_suite.report.tables import metric_title
+from gpam_suite.stats.aggregate import LAMBDA_LABELS, Aggregate, Row, read_aggregates
+from gpam_suite.stats.curves import Curve, learning_curve, title
+from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, mean_interval
+from gpam_suite.stats.sweep import Sweep, find_sweeps, rows_sum, symbol
+
+_FEW_POINTS = 4  # a curve of fewer has no second half
+_NAMED = 6  # a caption names no more models than this
+_WIDE = 4.0  # from this ratio of largest to smallest on, perplexities are drawn on a logarithmic axis
+
+
+def plots(aggregate: Aggregate) -> list[Plot]:
+    """The figures an experiment has material for: results, learning curves, option sweeps."""
+    found = []
+    if any(row.finished for row in aggregate.rows):
+        found.append(_results(aggregate))
+    if curves := [(row, curve) for row in aggregate.rows if (curve := learning_curve(row))]:
+        found.append(_learning_curves(aggregate, curves))
+    return found + [_sweep(aggregate, sweep) for sweep in find_sweeps(aggregate.rows)]
+
+
+def render_figures(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, bytes]:
+    """Every figure of every experiment as SVG: path to content, nothing written yet."""
+    files: dict[Path, bytes] = {}
+    for aggregate in aggregates:
+        files |= render_all(results, aggregate.experiment, plots(aggregate))
+    return files
+
+
+def draw(results: Path, experiment: str | None = None) -> list[Path]:
+    """Write the figures of every experiment, or of one; captions are in :func:`plots`.
+
+    Raises:
+        UsageError: broken records or runs that do not compare.
+    """
+    return write_files(render_figures(results, read_aggregates(results, experiment)))
+
+
+def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row]) -> str:
+    made, lost = commands(aggregate), sum(len(row.lost) for row in rows)
+    models = listed(row.label for row in rows) if len(rows) <= _NAMED else f"the {len(rows)} of the table"
+    more = f" (the first of {len(made)} commands; the table's page has all)" if len(made) > 1 else ""
+    not_drawn = f" Not drawn: {plural(lost, 'seed')} that failed or diverged." if lost else ""
+    return (
+        f"{what} Data: {aggregate.reference['dataset_label']}. Models: {models}. "
+        f"Seeds: {listed(sorted({seed for row in rows for seed in row.seeds}))}.{not_drawn} Made by `{made[0]}`{more}."
+    )
+
+
+def _better(metric: str) -> str:
+    return "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
+
+
+def _far_apart(metric: str, values: Sequence[float]) -> bool:
+    """Whether perplexities want a logarithmic axis."""
+    return metric in LOWER_IS_BETTER and bool(values) and max(values) > _WIDE * min(values)
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def _results(aggregate: Aggregate) -> Plot:
+    metric, rows = aggregate.metric, aggregate.rows
+    everything = [value for row in rows for value in row.values(metric).values()]
+    models = list(dict.fromkeys(row.model for row in rows))
+    low, high = fences(everything)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for index, row in enumerate(rows):
+            style, values = look(models.index(row.model)), list(row.values(metric).values())
+            if not values:
+                _note(axes, index, "no seed finished")
+                continue
+            if not low <= (mean := float(np.mean(values))) <= high:
+                off = number(mean, aggregate.digits)
+                _note(axes, index, f"{off} →" if mean > high else f"← {off}", right=mean > high)
+                continue
+            above, below, colour = index - 0.13, index + 0.17, style["color"]
+            if len(values) >= ENOUGH_SEEDS and (bounds := mean_interval(values)):
+                axes.plot(bounds, [above, above], color=colour, linewidth=1.2, marker="|", markersize=6)
+            bar = {"marker": "|", "markersize": 10, "markeredgewidth": 2.4}
+            axes.plot([mean], [above], linestyle="none", color=colour, **bar)
+            dots = {"marker": style["marker"], "markerfacecolor": "none", "markeredgecolor": colour}
+            axes.plot(values, [below] * len(values), linestyle="none", **dots)
+        if aggregate.baseline and (mean := aggregate.baseline.summary(metric).mean) is not None:
+            axes.axvline(mean, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=0.9)
+        axes.margins(x=0.06)
+        better = _better(metric)
+        if _far_apart(metric, (low, high)):
+            logarithmic(axes.xaxis)
+            better += ", log scale"
+        axes.set_yticks(range(len(rows)), [_with_lost(row) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(f"{metric_title(aggregate)} ({better})")
+
+    line = "; the dashed line is the mean of softmax" if aggregate.baseline else ""
+    if (low, high) != (min(everything), max(everything)):
+        line += "; an arrow: far off, where the number says"
+    what = (
+        f"{metric_title(aggregate)}: every seed (open marks), the mean (bar), and from {ENOUGH_SEEDS} seeds on the "
+        f"95 % t interval of the mean{line}. Models share their seeds, so differences between them are known better "
+        "than these intervals suggest: the table has them."
+    )
+    return Plot("results", _caption(aggregate, what, rows), 0.9 + 0.34 * len(rows), paint)
+
+
+def _note(axes: Axes, index: int, text: str, *, right: bool = False) -> None:
+    """Words in the place of a row's marks, at the left end of the axes or at the right one."""
+    axes.annotate(
+        text,
+        (0.98 if right else 0.02, index),
+        xycoords=("axes fraction", "data"),
+        ha="right" if right else "left",
+        va="center",
+        style="italic",
+        color="#555555",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+    )
+
+
+def _with_lost(row: Row) -> str:
+    return f"{row.label}\n({len(row.lost)} of {len(row.records)} lost)" if row.lost else row.label
+
+
+# ----------------------------------------------------------------------------------------------------- learning curves
+
+
+def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> Plot:
+    quantity = curves[0][1].quantity
+    curves = [(row, curve) for row, curve in curves if curve.quantity == quantity]
+    apart = selected(aggregate, curves)
+    grey = [pair for pair in curves if all(pair is not one for one in apart)]
+    last = max(int(curve.updates[-1]) for _, curve in curves)
+    highest = fences([float(curve.mean[-1]) for _, curve in curves])[1]
+    halves = [0.0, last / 2] if all(len(curve.updates) >= _FEW_POINTS for _, curve in curves) else [0.0]
+
+    def paint(figure: Figure) -> None:
+        panels = figure.subplots(1, len(halves), squeeze=False)[0]
+        for axes, start in zip(panels, halves, strict=True):
+            for _, curve in grey:
+                shown = curve.after(start)
+                axes.plot(shown.updates, shown.mean, color=GREY, linewidth=0.8, zorder=1)
+            for index, (row, curve) in enumerate(apart):
+                _curve(axes, curve.after(start), row.label, look_of(aggregate, row), index)
+            axes.set_xlabel("Updates")
+        log = " (log scale)" if quantity == "token_perplexity" else ""
+        if log:
+            logarithmic(panels[0].yaxis)
+        panels[0].set_ylabel(title(quantity, aggregate.task) + (log if len(halves) == 1 else ""))
+        if len(halves) > 1:
+            panels[0].set_title(f"Whole training{log}")
+            panels[1].set_title("Second half (linear scale)")
+            inside = [curve.after(last / 2) for _, curve in curves if curve.mean[-1] <= highest]
+            panels[1].set_ylim(
+                min(float(curve.low.min()) for curve in inside), max(float(curve.high.max()) for curve in inside)
+            )
+        legend_below(figure)
+
+    others = f" In colour, {SELECTED}; grey: the other {len(grey)}." if grey else ""
+    what = f"{title(quantity, aggregate.task)} during training: mean (line) and range (band) over seeds.{others}"
+    return Plot("learning-curves", _caption(aggregate, what, [row for row, _ in curves]), 3.6, paint)
+
+
+def _curve(axes: Axes, curve: Curve, label: str, style: dict[str, Any], index: int) -> None:
+    every = max(1, len(curve.updates) // 7)
+    axes.fill_between(curve.updates, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
+    axes.plot(curve.updates, curve.mean, label=label, markevery=(index % every, every), **style)
+
+
+# --------------------------------------------------------------------------------------------------------------- sweep
+
+
+def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
+    rows = [row for points in sweep.lines.values() for _, row in points]
+    one_seed = all(len(row.finished) < 2 for row in rows)
+    panels = [(sweep, " = ".join(symbol(name) for name in sweep.tied or (sweep.option,)))]
+    if by_sum := len(sweep.lines) > 1 and all(rows_sum(row) is not None for row in rows):
+        sums = {label: [(rows_sum(row), row) for _, row in points] for label, points in sweep.lines.items()}
+        panels.append((replace(sweep, lines=sums), r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$"))
+    log = _far_apart(aggregate.metric, [value for row in rows for value in row.values(aggregate.metric).values()])
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for index, (axes, (shown, words)) in enumerate(zip(grid, panels, strict=True)):
+            _sweep_panel(axes, aggregate, shown, bars=not one_seed, joined=index == 0)
+            axes.set_xlabel(words)
+        if log:
+            logarithmic(grid[0].yaxis)
+        grid[0].set_ylabel(f"{metric_title(aggregate)}\n({_better(aggregate.metric)}{', log scale' if log else ''})")
+        legend_below(figure)
+
+    option = " = ".join(LAMBDA_LABELS.get(name, name) for name in sweep.tied or (sweep.option,))
+    right = ", and against what the rows of weights sum to" if by_sum else ""
+    band = ""
+    if (baseline := aggregate.baseline) and baseline.finished:
+        spread = ", its band one standard deviation over seeds" if len(baseline.finished) > 1 else ""
+        band = f" The dashed line is softmax{spread}."
+    crosses = "" if all(row.finished for row in rows) else " A cross at the top: no seed finished."
+    what = (
+        f"{metric_title(aggregate)} against {option}{right}: "
+        f"{'one seed a point' if one_seed else 'mean over seeds, bars of one standard deviation'}.{band}{crosses}"
+    )
+    drawn = [*([baseline] if band else []), *rows]
+    return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, drawn), 3.4, paint)
+
+
+def _sweep_panel(axes: Axes, aggregate: Aggregate, sweep: Sweep, *, bars: bool, joined: bool) -> None:
+    metric, baseline = aggregate.metric, aggregate.baseline
+    if baseline and (summary := baseline.summary(metric)).mean is not None:
+        low, high = summary.mean - (summary.sd or 0.0), summary.mean + (summary.sd or 0.0)
+        axes.axhspan(low, high, color="#000000", alpha=0.12, linewidth=0)
+        axes.axhline(summary.mean, color="#000000", linewidth=1, linestyle=BASELINE_DASH, label=baseline.label)
+    for index, (label, points) in enumerate(sweep.lines.items(), start=1):
+        measured = [(x, row.summary(metric)) for x, row in points if row.finished]
+        style = look(index) if joined else {**look(index), "linestyle": "none"}
+        axes.errorbar(
+            [x for x, _ in measured],
+            [summary.mean for _, summary in measured],
+            yerr=[summary.sd or 0.0 for _, summary in measured] if bars else None,
+            label=label or sweep.model_label,
+            capsize=2.5,
+            elinewidth=0.9,
+            **style,
+        )
+        for x in [x for x, row in points if not row.finished]:
+            top = axes.get_xaxis_transform()
+            axes.plot([x], [0.97], transform=top, marker="x", color=style["color"], clip_on=False)

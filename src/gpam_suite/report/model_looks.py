@@ -1,0 +1,52 @@
+"""Which models a figure shows where it cannot show all of them, and how each looks."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from gpam_suite.report.plotting import COLOURS, look
+from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINABLE, Aggregate, Row
+
+APART = len(COLOURS)
+"""More models than this in one panel cannot be told apart."""
+SELECTED = "selected: softmax and daGPAM, then the best and the worst of the others by their score"
+_FIRST = (BASELINE, FIXED, TRAINABLE)
+Item = TypeVar("Item", bound=tuple[Any, ...])
+
+
+def selected(aggregate: Aggregate, items: Sequence[Item], most: int = APART) -> list[Item]:
+    """At most ``most`` of the items, which start with a row, in their order: softmax and daGPAM with default options,
+    then of the others the best and the worst by the headline metric."""
+    if len(items) <= most:
+        return list(items)
+    places = range(len(items))
+    first = [place for place in places if _is_first(items[place][0])][:most]
+    others = sorted(
+        (place for place in places if place not in first), key=lambda place: _score(aggregate, items[place][0])
+    )
+    left = most - len(first)
+    worst, best = others[: left // 2], others[len(others) - (left - left // 2) :]
+    return [items[place] for place in sorted([*first, *worst, *best])]
+
+
+def look_of(aggregate: Aggregate, row: Row, beside: Sequence[Row] = ()) -> dict[str, Any]:
+    """Colour, line and marker of a row: the same in every figure of its experiment.
+
+    A row that not every figure shows takes what those ``beside`` it in this one leave free.
+    """
+    drawn = [other for (other,) in selected(aggregate, [(other,) for other in aggregate.rows if other.finished])]
+    places = {id(other): place for place, other in enumerate(drawn)}
+    taken = {places[id(other)] for other in beside or drawn if id(other) in places}
+    free = (place for place in range(len(aggregate.rows)) if place not in taken)
+    for other in beside or aggregate.rows:
+        if id(other) not in places:
+            places[id(other)] = next(free)
+    return look(places[id(row)])
+
+
+def _is_first(row: Row) -> bool:
+    return row.model in _FIRST and row.overrides_label == DEFAULT_OPTIONS
+
+
+def _score(aggregate: Aggregate, row: Row) -> float:
+    found = aggregate.goodness(row)
+    return -float("inf") if found is None else found

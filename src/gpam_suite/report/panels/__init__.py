@@ -1,0 +1,1 @@
+"""Figures of what is inside the models."""

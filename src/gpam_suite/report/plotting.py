@@ -1,0 +1,135 @@
+"""How a figure looks and how it becomes bytes; what is drawn is decided in :mod:`gpam_suite.report.figures`.
+
+Colours are those of Okabe & Ito (2008, told apart by colour-blind readers too); line style and marker differ as well,
+so that a print in grey can be read. The same data give the same SVG bytes on one version of matplotlib.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import matplotlib
+import numpy as np
+from matplotlib import ticker
+from matplotlib.figure import Figure
+
+from gpam_suite.records.folder import safe_name
+
+COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
+GREY = "#bbbbbb"
+_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+"""What a figure says of itself: nothing that changes from day to day."""
+BASELINE_DASH = (0, (4, 3))
+_DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2))]
+_MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
+_STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same outlines everywhere
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "legend.handlelength": 3.2,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "svg.hashsalt": "gpam_suite",
+    "svg.fonttype": "path",
+    "savefig.dpi": 200,
+}
+_FEW = 8  # quartiles of fewer values say nothing
+_WIDTH = 6.3  # inches: the text width of a page
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure that can be drawn: its ``name``, its ``caption``, its ``height`` in inches, and how."""
+
+    name: str
+    caption: str
+    height: float
+    draw: Callable[[Figure], None]
+
+    def path(self, results: Path, experiment: str) -> Path:
+        """``results/figures/<experiment>-<name>.svg``."""
+        return Path(results) / "figures" / f"{safe_name(experiment)}-{self.name}.svg"
+
+    def markdown(self, experiment: str, folder: str = "") -> str:
+        """The figure with its caption, for a page from which ``folder`` leads to the results."""
+        link = self.path(Path(folder), experiment).as_posix()
+        return f"![{self.name} of {experiment}]({quote(link)})\n\n*{self.caption}*\n"
+
+
+def render(plot: Plot, suffix: str = "svg") -> bytes:
+    """The figure as SVG or PNG, whatever the user's own matplotlib settings are."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        figure = Figure(figsize=(_WIDTH, plot.height), layout="constrained")
+        plot.draw(figure)
+        file = io.BytesIO()
+        figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+    return file.getvalue()
+
+
+def render_all(results: Path, experiment: str, plots: Iterable[Plot]) -> dict[Path, bytes]:
+    """Path to content of each figure, nothing written yet."""
+    return {plot.path(results, experiment): render(plot) for plot in plots}
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour, line style and marker of the ``index``-th thing in a figure."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": _DASHES[index % len(_DASHES)],
+        "marker": _MARKERS[(index + index // len(COLOURS)) % len(_MARKERS)],  # a colour comes back with another one
+    }
+
+
+def logarithmic(axis: Any) -> None:
+    """Make an axis that holds its data already logarithmic, with plain round numbers as ticks."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    low, high = axis.get_view_interval()
+    wide = high > 8 * low
+    axis.set_major_locator(
+        ticker.LogLocator(subs=(1.0, 2.0, 5.0)) if wide else ticker.MaxNLocator(5, steps=[1, 2, 5, 10])
+    )
+    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def fences(values: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest of ``values`` that lie within three quartile ranges of the quartiles (Tukey's outer
+    fences, 1977): what an axis should hold where a few far-off values would press all others together."""
+    if len(values) < _FEW:
+        return min(values), max(values)
+    first, third = np.percentile(values, [25, 75])
+    reach = 3 * (third - first)
+    inside = [value for value in values if first - reach <= value <= third + reach]
+    return min(inside), max(inside)
+
+
+def with_margin(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds of an axis that show marks at ``bounds`` whole."""
+    low, high = bounds
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def legend_below(figure: Figure) -> None:
+    """One legend below all panels, each label once."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    longest = max((len(re.sub(r"\$.*?\$", "xx", label)) for label in found), default=0)  # a symbol takes two letters
+    across = 4 if longest < 16 else 3 if longest < 24 else 2
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=across)

@@ -1,0 +1,133 @@
+"""What stands below a table: data, protocol, machines, commands, how the columns are to be read, and warnings."""
+
+from collections.abc import Sequence
+
+from gpam_suite.common import formatting
+from gpam_suite.common.formatting import listed
+from gpam_suite.records.folder import Record
+from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.stats.bootstrap import RESAMPLES
+from gpam_suite.stats.over_seeds import MOST_SEEDS, POWER, seeds_warning
+
+_MOST_NAMED = 4
+
+
+def _spread(records: Sequence[Record], field: str) -> str:
+    """``name value`` pairs of a dict field; where runs differ, all values. What is null in every run is left out."""
+    values: dict[str, list[object]] = {}
+    for record in records:
+        for key in sorted(record[field]):
+            if record[field][key] is not None:
+                values.setdefault(key, []).append(record[field][key])
+    return "; ".join(f"{key} {listed(found)}" for key, found in values.items())
+
+
+def provenance(aggregate: Aggregate) -> list[str]:
+    """What a reader must know to judge or repeat the numbers, one line each."""
+    records, reference = aggregate.records, aggregate.reference
+    finished = [record for record in records if record["status"] == "finished"] or records
+    counts = ", ".join(f"{name} {formatting.count(n)}" for name, n in reference["data"]["counts"].items())
+    commits = listed(
+        f"{record['git']['commit'][:10]}{' with uncommitted changes' if record['git']['dirty'] else ''}"
+        for record in records
+        if record["git"]
+    )
+    return [
+        f"Data: {reference['dataset_label']} ({counts or 'counts unknown'}), checksum {reference['data']['checksum']}; "
+        f"recipe {reference['recipe']}.",
+        "Protocol: " + ", ".join(f"{key} {value}" for key, value in reference["protocol"].items()) + ".",
+        f"Seeds: {listed(sorted({record['seed'] for record in records}))}; "
+        f"updates: {listed(formatting.count(n) for n in sorted({record['updates'] for record in finished}))}.",
+        f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",
+        f"Versions: {_spread(records, 'versions')}; commit {commits}.",
+    ]
+
+
+def commands(aggregate: Aggregate) -> list[str]:
+    """The commands that made the runs, row by row, without repeats."""
+    return list(dict.fromkeys(record["command"] for record in aggregate.records))
+
+
+def command_block(aggregate: Aggregate) -> str:
+    """:func:`commands` as a block of Markdown, one a line."""
+    return "```sh\n" + "".join(f"{command}\n" for command in commands(aggregate)) + "```\n"
+
+
+def how_to_read(aggregate: Aggregate) -> list[str]:
+    """What the columns mean, and the warnings that belong to this table."""
+    lines = ["± is the sample standard deviation over seeds; one seed has none."]
+    if aggregate.baseline is None:
+        lines.append("Softmax was not run in this experiment, so there are no differences and no ratios.")
+    else:
+        lines += _on_differences(aggregate, aggregate.baseline)
+    if any(row.overrides_label != DEFAULT_OPTIONS for row in aggregate.rows):
+        lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
+    if aggregate.usual:
+        usual = ", ".join(f"{name} {value}" for name, value in aggregate.usual.items())
+        lines.append(f"A row whose settings differ from the baseline's is named after them; elsewhere: {usual}.")
+    return lines + [f"Warning: {warning}" for warning in few_seeds(aggregate)]
+
+
+def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
+    methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
+    if any(len(row.finished) == 1 for row in aggregate.compared) and len(baseline.finished) > 1:
+        methods += f" (less {baseline.label}'s of the same seed; where that is missing, less the mean of all)"
+    drawn = {found.units for row in aggregate.rows if (found := aggregate.test_set(row))}
+    many = len(aggregate.compared) > 1
+    corrected = "; the p values are, by Holm's method over the comparisons of their column" if many else ""
+    lines = [
+        f"Differences and ratios are to {baseline.label}. Over seeds: {methods}; intervals are not corrected for the "
+        f"number of rows{corrected}."
+    ]
+    if drawn:
+        lines.append(
+            f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
+            "resamples; it holds for the trained models at hand and says nothing about other seeds."
+        )
+    if many and any(aggregate.seeds_and_test_set(row) for row in aggregate.rows):
+        lines.append(f"Over seeds and test set: {BOTH_DRAWN}.")
+    wanted = {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))}
+    if wanted:
+        counts = ", ".join(f"{label} {number_of_seeds(count)}" for label, count in wanted.items())
+        lines.append(f"{ENOUGH_FOR}: {counts}.")
+    if any(row.machine != baseline.machine or len(row.machine) != 1 for row in aggregate.rows if row.finished):
+        lines.append("Speed and memory ratios are given only where both sides ran on the same hardware.")
+    return [*lines, SPEED]
+
+
+HOW_MADE = "Made by these commands, as they were typed (one that was stopped lists more models than it trained):"
+SPEED = (
+    "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
+    "machine did: no evidence about cost; `make benchmark` compares side by side."
+)
+BOTH_DRAWN = (
+    "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
+    "five seeds it is too narrow"
+)
+ENOUGH_FOR = (
+    f"Seeds that a paired t test would need to show the observed difference with power {POWER}, if it and its spread "
+    "were the true ones (few seeds know them badly)"
+)
+
+
+def number_of_seeds(count: int) -> str:
+    """``12``, or ``more than 1,000``."""
+    return f"more than {formatting.count(MOST_SEEDS)}" if count > MOST_SEEDS else str(count)
+
+
+def few_seeds(aggregate: Aggregate) -> list[str]:
+    """A warning for each number of finished seeds that is too small, naming the models it holds for if they are few."""
+    counts = sorted({len(row.finished) for row in aggregate.rows if row.finished})
+    warned = [(count, warning) for count in counts if (warning := seeds_warning(count))]
+    if len(counts) == 1:
+        return [warning for _, warning in warned]
+    named = []
+    for count, warning in warned:
+        models = [row.label for row in aggregate.rows if len(row.finished) == count]
+        named.append(f"{_who(models, aggregate)}: {warning[0].lower()}{warning[1:]}")
+    return named
+
+
+def _who(models: Sequence[str], aggregate: Aggregate) -> str:
+    few = len(models) <= _MOST_NAMED
+    return listed(models) if few else f"{len(models)} of the {len(aggregate.rows)} models (column Seeds)"

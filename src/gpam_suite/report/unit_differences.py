@@ -1,0 +1,112 @@
+"""Where on the test set B wins and loses: counts, by length, and the sentences or documents that differ most."""
+
+import json
+from pathlib import Path
+
+from gpam.errors import UsageError
+from gpam_suite.common import formatting
+from gpam_suite.common.sections import Section, Table
+from gpam_suite.records.folder import HYPOTHESES, SCORES, Record
+from gpam_suite.records.metrics import METRIC_LABEL
+from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.unit_wins import UnitWins, unit_wins
+
+MOST = 5
+_SCORE = {"lm": "loss in nats per {unit}", "nmt": "sentence BLEU", "recall": "accuracy in percent"}
+_LENGTH = {"lm": "{unit}s", "nmt": "reference length", "recall": "answers"}
+DATA = Path("data")  # where prepare leaves its folders by default (configs/paths/default.yaml)
+
+
+def where(table: Aggregate) -> list[Section]:
+    """The sections of B's wins and losses; one line where a side has no scores to compare."""
+    title, unit = "Where", table.units.removesuffix("s")
+    a, b = table.rows
+    if table.test_set(b) is None or not a.resampled or not b.resampled:
+        return [Section(title, [f"Nothing to say: scores are missing, or the test set has one {unit}."])]
+    found = unit_wins(a.resampled, b.resampled)
+    wins, losses, ties = found.counts
+    counted = (
+        f"By {unit} ({_of(table, _SCORE)}, mean over seeds) B wins {formatting.count(wins)}, loses "
+        f"{formatting.count(losses)} and ties {formatting.count(ties)} of {formatting.count(len(found.gain))}."
+    )
+    metric = METRIC_LABEL[table.metric]
+    head = [_of(table, _LENGTH).capitalize(), table.units.capitalize(), "B wins", "B loses", "Ties"]
+    head += [f"A: {metric}", f"B: {metric}", "Difference"]
+    return [Section(title, [counted, Table(head, _bucket_lines(found, table.digits))]), _largest(table, found, unit)]
+
+
+def _of(table: Aggregate, names: dict[str, str]) -> str:
+    return names[table.task].format(unit=table.unit)
+
+
+def _bucket_lines(found: UnitWins, digits: int) -> list[list[str]]:
+    return [
+        [
+            f"{bucket.shortest} to {bucket.longest}",
+            *map(formatting.count, (bucket.units, bucket.wins, bucket.losses, bucket.ties)),
+            formatting.number(bucket.a, digits),
+            formatting.number(bucket.b, digits),
+            formatting.signed(bucket.b - bucket.a, digits),
+        ]
+        for bucket in found.buckets
+    ]
+
+
+def _largest(table: Aggregate, found: UnitWins, unit: str) -> Section:
+    """The units with the largest gains and losses; with their text where the runs or the prepared data hold it."""
+    wins, losses = found.extremes(MOST)
+    digits = 3 if table.task == "lm" else 2
+    lines = []
+    for index in [*wins, *losses]:
+        a, b = found.scores(index)
+        numbers = formatting.number(a, digits), formatting.number(b, digits), formatting.signed(b - a, digits)
+        lines.append([str(index), formatting.count(found.sizes[index]), *numbers])
+    score = _of(table, _SCORE)
+    head = [unit.capitalize(), _of(table, _LENGTH).capitalize(), f"A: {score}", f"B: {score}", "Difference"]
+    order = f"Numbered from 0, as in {SCORES}: {len(wins)} where B gains most, then {len(losses)} where it loses most."
+    section = Section("Where they differ most", [order, Table(head, lines)])
+    if unit == "sentence":
+        section.blocks += _quotations(table, found, [*wins, *losses])
+    return section
+
+
+def _quotations(table: Aggregate, found: UnitWins, sentences: list[int]) -> list[str]:
+    """Source and reference (where the data is prepared in :data:`DATA`), and what a seed of either side wrote."""
+    original = _test_set(table.reference)
+    written = [_hypotheses(row, len(found.gain)) for row in table.rows]
+    quoted = []
+    for index in sentences:
+        lines = [f"  {name}: {texts[index]}" for name, texts in original.items()]
+        for name, texts, seed in zip("AB", written, found.telling_seeds(index), strict=True):
+            if seed in texts:
+                lines.append(f"  {name}, seed {seed}: {texts[seed][index]}")
+        quoted += ["\n".join([f"sentence {index}", *lines])] if lines else []
+    return quoted
+
+
+def _hypotheses(row: Row, count: int) -> dict[int, list[str]]:
+    """Translations by seed, of the seeds whose folder holds them."""
+    found = {}
+    for record in row.finished:
+        path = record.folder / HYPOTHESES
+        if path.is_file():
+            found[record["seed"]] = lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+            if len(lines) != count:
+                raise UsageError(
+                    f"{path} has {len(lines)} lines but the test set {count} sentences: restore it from git, or "
+                    "evaluate the run again."
+                )
+    return found
+
+
+def _test_set(record: Record) -> dict[str, list[str]]:
+    """Source and reference of the test set from prepared data with the record's checksum; empty where there is none."""
+    for path in sorted(DATA.glob("*/manifest.json")):
+        if json.loads(path.read_text(encoding="utf-8")).get("checksum") == record["data"]["checksum"]:
+            from gpam_suite.data.prepared import Prepared
+            from gpam_suite.data.text.lines import read_lines
+
+            prepared, split = Prepared.load(path.parent), record["protocol"]["split"]
+            texts = {"source": prepared.source_text(split), "reference": prepared.reference(split)}
+            return {name: read_lines(text) for name, text in texts.items()}
+    return {}

@@ -1,0 +1,68 @@
+"""A report in wandb that puts two models of an experiment side by side, softmax and daGPAM by default."""
+
+from typing import Any
+
+from gpam.errors import UsageError
+from gpam_suite.records.folder import HEADLINE_METRIC
+
+CURVES = {
+    "Training loss (bits)": "train/loss_bits",
+    "Validation perplexity per token": "valid/token_perplexity",
+    "Norm of the gradient": "train/gradient_norm",
+}
+
+
+def report(entity: str, project: str, experiment: str, models: tuple[str, str] = ("softmax", "dagpam")) -> Any:
+    """The report, not saved yet: its ``save()`` makes a draft in wandb and gives its ``url``.
+
+    Runs are found by what :class:`gpam_suite.run.tracking.Tracker` tells wandb: their group (the experiment), and the
+    model
+    among their tags.
+    """
+    import wandb_workspaces.reports.v2 as wandb_reports
+
+    runs = [
+        wandb_reports.Runset(
+            entity=entity,
+            project=project,
+            name=model,
+            filters=f"Metric('group') == '{experiment}' and Tags() in ['{model}']",
+        )
+        for model in models
+    ]
+    tested = [f"metrics/{metric}" for metric in dict.fromkeys(HEADLINE_METRIC.values())]
+    lines = [wandb_reports.LinePlot(title=title, x="update", y=[key]) for title, key in CURVES.items()]
+    bars = [wandb_reports.BarPlot(title=key.partition("/")[2], metrics=[key]) for key in tested]
+    speed = wandb_reports.BarPlot(title="Training tokens a second", metrics=["speed/train_tokens_per_second"])
+    return wandb_reports.Report(
+        entity=entity,
+        project=project,
+        title=f"{experiment}: {' and '.join(models)}",
+        description="Every run is one seed. Differences, intervals and tests: make compare, make tables.",
+        blocks=[
+            wandb_reports.H1(text=" and ".join(models)),
+            wandb_reports.P(
+                text="Curves show every seed. Two bars that differ prove nothing alone: see the intervals in the table "
+                "of the experiment."
+            ),
+            wandb_reports.PanelGrid(
+                runsets=runs, panels=[*lines, *bars, speed, wandb_reports.RunComparer(diff_only=True)]
+            ),
+        ],
+    )
+
+
+def save(path: str, experiment: str, models: tuple[str, str]) -> str:
+    """Save it as a draft in ``path`` (``<entity>/<project>``) and return its address.
+
+    Raises:
+        UsageError: wandb knows no such project, or nobody is logged in.
+    """
+    if path.count("/") != 1 or not all(path.split("/")):
+        raise UsageError(f"got '{path}', wanted <entity>/<project>")
+    try:
+        draft = report(*path.split("/"), experiment, models)
+        draft.save(draft=True)
+    except Exception as error:  # wandb raises plain Exception where nobody is logged in
+        raise UsageError(f"wandb does not take the report: {' '.join(str(error).split())}") from None
+    return draft.url

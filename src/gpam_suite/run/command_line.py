@@ -1,0 +1,152 @@
+"""Entry points: a Hydra application whose user's mistakes are one sentence and exit code 2, never a traceback."""
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
+from hydra.errors import HydraException, MissingConfigException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.failures import to_mend
+from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stopped_with_parent
+from gpam_suite.config.compose import CONFIGS
+from gpam_suite.config.trust import guarded_composition
+from gpam_suite.run import live
+
+USAGE_ERROR = 2
+
+
+def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
+    """Compose ``configs/<config_name>.yaml`` with the command line and do ``work``, once or as a multirun.
+
+    Exits with 0, with 2 after a user's mistake (one sentence on stderr), and with 1 when a run failed.
+    """
+    _register_resolvers()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
+    sys.argv[1:] = [any_fairseq_option(word) for word in sys.argv[1:]]
+    codes: list[int] = []
+
+    def task(cfg: DictConfig) -> Any:
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
+        if "SUBMITIT_EXECUTOR" in os.environ:
+            # The state that the job came with is pickled when it is queued again. fairseq adds dataclasses to it, which
+            # a process that has yet to load our repairs of fairseq could not read: so it adds them to a copy.
+            Singleton.set_state(Singleton.get_state())
+        if HydraConfig.get().mode == RunMode.MULTIRUN:  # the other members go on, then Hydra raises the first failure
+            with stopped_with_parent():
+                return work(cfg)
+        codes.append(guarded(lambda: work(cfg)))
+        return None
+
+    def application() -> None:
+        _check_launcher(sys.argv)
+        if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
+            raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
+        with guarded_composition():
+            hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
+
+    sys.exit(guarded(lambda: _run_and_close(application)) or max(codes, default=0))
+
+
+def _run_and_close(application: Callable[[], Any]) -> None:
+    try:
+        application()
+    finally:
+        live.close()
+
+
+def _register_resolvers() -> None:
+    """What ``configs/launcher`` computes of a run's devices."""
+    resolvers = {"gpus_of": lambda cpu, devices: None if cpu else devices, "product": lambda one, other: one * other}
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def _check_launcher(words: list[str]) -> None:
+    if "launcher=submitit_slurm" in words and shutil.which("srun") is None:
+        raise UsageError("launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works")
+
+
+def any_fairseq_option(word: str) -> str:
+    """``fairseq.a.b=1`` may name any of fairseq's options, not only those that a recipe sets (fairseq's own
+    dataclasses check it); Hydra calls that ``++``."""
+    return f"++{word}" if word.startswith("fairseq.") else word
+
+
+def guarded(work: Callable[[], Any]) -> int:
+    """Do ``work`` and return the exit code; a mistake of the user's is printed as one sentence."""
+    try:
+        work()
+    except UsageError as error:
+        return _complain(str(error))
+    except HydraException as error:
+        return _complain(_hydra_sentence(error))
+    except OmegaConfBaseException as error:
+        refused = error.__cause__ if isinstance(error.__cause__, UsageError) else error
+        return _complain((str(refused).splitlines() or [type(refused).__name__])[0])
+    except RunFailed as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 1
+    except Preempted as stopped:
+        print(f"{Path(sys.argv[0]).name}: stopped by SIGTERM: {stopped}; the same command goes on", file=sys.stderr)
+        return STOPPED_EXIT
+    except Exception as error:
+        if (sentence := to_mend(error)) is None:
+            raise
+        return _complain(sentence)
+    return 0
+
+
+class RunFailed(Exception):
+    """A run ended without a result; its record says why."""
+
+
+def _complain(sentence: str) -> int:
+    """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
+    line = "".join(sign if sign.isprintable() else " " if sign.isspace() else ascii(sign)[1:-1] for sign in sentence)
+    print(f"{Path(sys.argv[0]).name}: {' '.join(line.split())}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _hydra_sentence(error: HydraException) -> str:
+    """Hydra's complaint in one line, with the name that was meant where it lists the known ones."""
+    text = str(error)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        known = error.options or [path.stem for path in sorted((CONFIGS / group).glob("*.yaml"))]
+        return (
+            f"unknown {group or 'configuration'} '{name}'{did_you_mean(name, known)} (wanted one of {', '.join(known)})"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    sentence = " ".join(lines[:2])
+    if "Could not override" in text or "Key" in text:
+        sentence += _meant_key(text)
+    return sentence
+
+
+def _meant_key(text: str) -> str:
+    """The nearest key in the configuration files to the one in Hydra's ``Could not override 'a.b'``."""
+    path = text.partition("Could not override '")[2].partition("'")[0]
+    if not path:
+        return ""
+    *parents, leaf = path.split(".")
+    keys: set[str] = set()
+    for file in CONFIGS.glob("*.yaml") if not parents else CONFIGS.rglob("*.yaml"):
+        node = OmegaConf.to_container(OmegaConf.load(file))
+        group = file.parent.name
+        if group == (parents[0] if parents else None):
+            node = {group: node}
+        for parent in parents:
+            node = node.get(parent) if isinstance(node, dict) else None
+        keys |= set(node or ()) if isinstance(node, dict) else set()
+    return did_you_mean(leaf, keys)

@@ -1,0 +1,213 @@
+"""``make evidence``: the runs of the plans in docs/, as one queue that goes on where it stopped.
+
+A part of ``configs/evidence.yaml`` is a list of Hydra multiruns. Their members are run in the order in which they stand
+there, ``jobs`` at a time, each in a process of its own (``scripts/train.py``). A member that has finished is passed
+over, and so is one that diverged, as it would do so again. ``<paths.results>/queue.txt`` says at any time what is done
+and what is left. The analyses come last: they need checkpoints, which are not kept in git.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.formatting import duration
+from gpam_suite.common.stopping import die_with, on_sigterm, stop_now
+from gpam_suite.config.compose import CONFIGS, folder_of
+from gpam_suite.records.environment import ROOT
+from gpam_suite.records.folder import RECORD, read_history, read_record, write_atomically
+from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_option
+
+log = logging.getLogger(__name__)
+
+QUEUE = "queue.txt"
+_LOOK_EVERY, _TELL_EVERY = 0.2, 60.0  # seconds between two looks at the running members, and two writings of the queue
+
+
+@dataclass
+class Member:
+    """One run of a part: its command line, its folder, how many updates it has, and how it stands."""
+
+    part: str
+    words: list[str]
+    folder: Path
+    updates: int
+    status: str = "to do"  # or finished, diverged, failed, running
+
+    def look(self) -> None:
+        """Take the status from the run's record; a run without one is to do."""
+        self.status = read_record(self.folder)["status"] if (self.folder / RECORD).is_file() else "to do"
+
+    def seconds(self) -> float | None:
+        """What a finished run took to train and to evaluate."""
+        if self.status != "finished":
+            return None
+        speed = read_record(self.folder)["speed"]
+        return speed["train_seconds"] + speed["evaluate_seconds"]
+
+    def line(self) -> str:
+        name = "/".join(self.folder.parts[-3:])
+        done = max((row.get("update") or 0 for row in read_history(self.folder)), default=0)
+        at = f", update {done:,} of {self.updates:,}" if self.status in ("to do", "running") and done else ""
+        return f"{self.status:<9} {self.part}: {name}{at}"
+
+
+@dataclass
+class Queue:
+    """The members of all chosen parts, in their order, and the file that tells how they stand."""
+
+    members: list[Member]
+    jobs: int
+    file: Path
+    lost: list[Member] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """``3 of 40 runs finished, 2 running, 35 to do; about 16 h (51 min a run, 2 at a time)``."""
+        count = {status: sum(member.status == status for member in self.members) for status in _STATUSES}
+        said = f"{count.pop('finished')} of {len(self.members)} runs finished"
+        said += "".join(f", {number} {status}" for status, number in count.items() if number)
+        left = count["to do"] + count["running"]
+        if not left:
+            return said
+        known = [seconds for member in self.members if (seconds := member.seconds()) is not None]
+        if not known:
+            return f"{said}; how long is not known before the first has finished"
+        each = statistics.mean(known)
+        return f"{said}; about {duration(left * each / self.jobs)} ({duration(each)} a run, {self.jobs} at a time)"
+
+    def write(self) -> None:
+        lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC: {self.summary()}", "", *(m.line() for m in self.members)]
+        write_atomically(self.file, "\n".join(lines) + "\n")
+
+
+_STATUSES = ("finished", "diverged", "failed", "running", "to do")
+
+
+def evidence(cfg: DictConfig) -> None:
+    """Do what is missing of the parts that ``cfg.parts`` names (all when it is null).
+
+    Raises:
+        UsageError: no such part, or ``jobs`` is no number, or a command line of the plan is wrong.
+        RunFailed: some member ended without a result; the others were done.
+        Preempted: SIGTERM came; the running members were saved, and the same call goes on.
+    """
+    if isinstance(cfg.jobs, bool) or not isinstance(cfg.jobs, int) or cfg.jobs < 1:
+        raise UsageError(f"jobs: got '{cfg.jobs}', wanted a whole number of at least 1")
+    plan = unresolved(cfg)
+    chosen = list(plan) if cfg.parts is None else list(cfg.parts)
+    for name in chosen:
+        if name not in plan:
+            raise UsageError(f"parts: got '{name}'{did_you_mean(name, plan)}, wanted some of {', '.join(plan)}")
+    paths = OmegaConf.to_container(cfg.paths, resolve=True)
+    members = [member for name in chosen for member in members_of(name, plan[name], paths)]
+    queue = Queue(members, cfg.jobs, Path(paths["results"]) / QUEUE)
+    with on_sigterm(stop_now):
+        run(queue)
+    looked_into = {_results(plan[name], paths) for name in chosen if "folder" not in plan[name]}
+    codes = [_wait("analyse.py", f"results={folder}", "parts=[runs]", *_given(paths)) for folder in looked_into]
+    if queue.lost or any(codes):
+        raise RunFailed(f"{len(queue.lost)} runs ended without a result; {queue.file} and their records say which")
+
+
+def unresolved(cfg: DictConfig) -> dict[str, dict]:
+    """The plan with its lists of models filled in; interpolations of a run's own configuration are left to the run."""
+    plan = OmegaConf.to_container(cfg.plan, resolve=False)
+    for part in plan.values():
+        for name, models in cfg.models.items():
+            part["multiruns"] = [line.replace(f"${{{name}}}", models) for line in part["multiruns"]]
+    return plan
+
+
+def overrides_of(line: str) -> Iterator[list[str]]:
+    """The command line of every member of a multirun; the last option varies fastest."""
+    found: list[list[str]] = [[]]
+    for override in OverridesParser.create().parse_overrides(line.split()):
+        sweep = override.is_sweep_override()
+        values = override.sweep_string_iterator() if sweep else [override.get_value_string()]
+        words = [any_fairseq_option(f"{override.key_or_group}={value}") for value in values]
+        found = [[*one, word] for one in found for word in words]
+    yield from found
+
+
+def members_of(name: str, part: dict, paths: dict) -> Iterator[Member]:
+    """The runs of a part, each with its folder below the part's results."""
+    own = [f"paths.results={_results(part, paths)}", *_given(paths)]
+    ready = GlobalHydra.instance().is_initialized()  # by the command itself
+    with contextlib.nullcontext() if ready else initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        for line in part["multiruns"]:
+            for words in overrides_of(line):
+                cfg = compose("train", overrides=[*words, *own])
+                member = Member(name, [*words, *own], folder_of(cfg), cfg.fairseq.optimization.max_update)
+                member.look()
+                yield member
+
+
+def _results(part: dict, paths: dict) -> Path:
+    return Path(paths["results"]) / part.get("folder", "")
+
+
+def _given(paths: dict) -> list[str]:
+    return [f"paths.{name}={value}" for name, value in paths.items() if name != "results" and value is not None]
+
+
+def run(queue: Queue) -> None:
+    """Run the members that have neither finished nor diverged, ``queue.jobs`` at a time.
+
+    Raises:
+        UsageError: a member was refused; no other was started after it.
+        Preempted: running members have been told to save and to stop, and have ended.
+    """
+    waiting = [member for member in queue.members if member.status not in ("finished", "diverged")]
+    running: list[tuple[Member, subprocess.Popen]] = []
+    told = -_TELL_EVERY
+    log.info("%s; %s is kept up to date", queue.summary(), queue.file)
+    try:
+        while waiting or running:
+            while waiting and len(running) < queue.jobs:
+                member = waiting.pop(0)
+                running.append((member, _start("train.py", *member.words)))
+                member.status, told = "running", -_TELL_EVERY
+            if time.monotonic() - told >= _TELL_EVERY:
+                queue.write()
+                told = time.monotonic()
+            time.sleep(_LOOK_EVERY)
+            for member, process in [pair for pair in running if pair[1].poll() is not None]:
+                running.remove((member, process))
+                member.look()
+                if process.returncode == USAGE_ERROR:
+                    raise UsageError(f"refused: {' '.join(member.words)}; the lines above say why")
+                if process.returncode:
+                    queue.lost.append(member)
+                log.info("%s: %s", member.line(), queue.summary())
+                told = -_TELL_EVERY
+    finally:
+        for _, process in running:
+            process.terminate()
+        for member, process in running:
+            process.wait()
+            member.look()
+        queue.write()
+
+
+def _start(script: str, *words: str) -> subprocess.Popen:
+    """A script in a process that saves and stops when this one has ended, however."""
+    command = [sys.executable, str(ROOT / "scripts" / script), *words]
+    return subprocess.Popen(command, cwd=ROOT, preexec_fn=die_with(os.getpid(), signal.SIGTERM))  # noqa: PLW1509
+
+
+def _wait(script: str, *words: str) -> int:
+    return _start(script, *words).wait()

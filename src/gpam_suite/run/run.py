@@ -1,0 +1,203 @@
+"""One run from its configuration to its record."""
+
+import datetime
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError
+from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, die_with, on_sigterm, passed_on, stop_now
+from gpam_suite.config.compose import check, check_pieces, folder_of, identity, model_options, overrides_label
+from gpam_suite.config.device_batches import devices
+from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, WORKER_LOG
+from gpam_suite.config.show import show
+from gpam_suite.data import Prepared, prepare
+from gpam_suite.data.store.unchanged import check_same_data, check_whole
+from gpam_suite.records import environment
+from gpam_suite.records.folder import (
+    HEADLINE_METRIC,
+    config_hash,
+    is_finished,
+    read_history,
+    read_record,
+    remove_unfinished,
+    write_atomically,
+    write_record,
+)
+from gpam_suite.records.history_rows import summary
+from gpam_suite.run import live
+from gpam_suite.run.command import worker_command
+from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.follow import follow
+from gpam_suite.run.lock import locked
+from gpam_suite.run.ranks import check_place, place_of
+from gpam_suite.run.tracking import Tracker
+
+log = logging.getLogger(__name__)
+
+
+def run(cfg: DictConfig) -> float | None:
+    """Prepare the data, train, evaluate and record; a finished run is skipped.
+
+    Returns the headline metric; None in a process that is not the first of several (:mod:`gpam_suite.run.ranks`).
+
+    Raises:
+        UsageError: the configuration, the data or the results folder is wrong; nothing was started.
+        RunFailed: training or evaluation ended without a result; the record says why.
+        Preempted: SIGTERM came; training was saved, and the same call goes on.
+    """
+    check(cfg)
+    folder = folder_of(cfg)
+    _check_writable(folder)
+    place = place_of()
+    if place is not None:
+        check_place(place, devices(cfg))
+        if place.rank > 0:
+            return follow(cfg, folder, place)
+    with locked(folder), on_sigterm(stop_now):
+        remove_unfinished(folder)
+        if is_finished(folder):
+            record = read_record(folder)
+            check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
+            log.info("already finished: %s", folder)
+            return record.headline
+        prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+        check_whole(prepared)
+        check_pieces(cfg, prepared)
+        return _run(cfg, folder, prepared)
+
+
+def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
+    show(cfg)
+    write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
+    log.info("run folder: %s", folder)
+    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    with Tracker(cfg, folder) as tracker:
+        status, reason = _work(cfg, folder, prepared, tracker)
+        ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
+        record = _record(cfg, folder, prepared, status, reason, started, ended)
+        write_record(folder, record)
+        tracker.finish(record)
+    (folder / OUTCOME).unlink(missing_ok=True)
+    metric = HEADLINE_METRIC[cfg.dataset.task]
+    if status != "finished":
+        raise RunFailed(f"{folder} {status}: {reason} (log: {folder / WORKER_LOG})")
+    log.info("%s = %.2f after %.0f s: %s", metric, record["metrics"][metric], time.monotonic() - clock, folder)
+    return record["metrics"][metric]
+
+
+def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> tuple[str, str | None]:
+    """Train and evaluate in a process of their own; returns the status and, unless finished, the reason."""
+    variables = environment.for_worker(cfg.gpu.threads) | {CHECK_EVERY: str(cfg.checks.attention_every)}
+    command = worker_command(devices(cfg), folder, prepared.folder)
+    with (
+        (folder / WORKER_LOG).open("a", encoding="utf-8") as worker_log,
+        subprocess.Popen(
+            command,
+            env=variables,
+            stdout=worker_log,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509  (one call of C, which takes no lock)
+        ) as worker,
+        passed_on(worker) as asked_to_stop,
+    ):
+        last_lines: list[str] = []
+        try:
+            for line in worker.stderr:
+                worker_log.write(line)
+                if line.startswith(f"{cfg.model.name} {cfg.dataset.name} seed"):
+                    if not live.has_terminal():
+                        print(line, end="", file=sys.stderr, flush=True)
+                    tracker.update()
+                elif line.strip():
+                    last_lines = [*last_lines[-20:], line.strip()]
+            code = worker.wait()
+        except BaseException:
+            worker.kill()
+            raise
+    if asked_to_stop.is_set():
+        raise Preempted(last_lines[-1] if code == STOPPED_EXIT else "it goes on from its last checkpoint")
+    if code == 0:
+        return "finished", None
+    reason = last_lines[-1] if last_lines else f"the process ended with code {code} and said nothing"
+    if "UsageError" in reason:
+        raise UsageError(reason.partition("UsageError: ")[2])
+    return ("diverged" if code == DIVERGED_EXIT else "failed"), reason
+
+
+def _record(
+    cfg: DictConfig,
+    folder: Path,
+    prepared: Prepared,
+    status: str,
+    reason: str | None,
+    started: datetime.datetime,
+    ended: datetime.datetime,
+) -> dict[str, Any]:
+    outcome: dict[str, Any] = json.loads((folder / OUTCOME).read_text()) if status == "finished" else {}
+    history = read_history(folder)
+    speeds = [row["tokens_per_second"] for row in history if row.get("tokens_per_second")]
+    unknown_parts = dict.fromkeys(("total", "embedding", "attention", "mechanism", "other"))
+    return {
+        "status": status,
+        "reason": reason,
+        "experiment": cfg.experiment_name,
+        "model": cfg.model.name,
+        "model_label": cfg.model.label,
+        "options": model_options(cfg),
+        "overrides_label": overrides_label(cfg),
+        "dataset": cfg.dataset.name,
+        "dataset_label": cfg.dataset.label,
+        "task": cfg.dataset.task,
+        "recipe": cfg.recipe.name,
+        "seed": cfg.seed,
+        "gpu": cfg.gpu.name,
+        "world_size": outcome.get("world_size", 1),
+        "metrics": outcome.get("metrics", {}),
+        "protocol": outcome.get("protocol", {}),
+        "parameters": outcome.get("parameters", unknown_parts),
+        "flops": outcome.get("flops"),
+        "speed": {
+            "train_tokens_per_second": median(speeds) if speeds else None,
+            "train_seconds": outcome.get("train_seconds"),
+            "evaluate_seconds": outcome.get("evaluate_seconds"),
+        },
+        "memory": {"peak_bytes": outcome.get("peak_bytes")},
+        **summary(history),
+        "data": {
+            "checksum": prepared.manifest["checksum"],
+            "name": prepared.manifest["name"],
+            "counts": {split: prepared.words(split) for split in ("train", "valid", "test")},
+        },
+        "attention_modules": outcome.get("attention_modules", {}),
+        "versions": environment.versions(),
+        "git": environment.git(),
+        "hardware": environment.hardware(),
+        "command": cfg.command or environment.command(),
+        "started": started.isoformat(timespec="seconds"),
+        "finished": ended.isoformat(timespec="seconds"),
+        "updates": outcome.get("updates", max((row.get("update") or 0 for row in history), default=0)),
+        "config_hash": config_hash(identity(cfg)),
+    }
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}.tmp"
+        probe.touch()
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the run's folder {folder} ({error.strerror}); set paths.results to a folder that you may "
+            "write"
+        ) from None

@@ -1,0 +1,148 @@
+"""Optuna's search over options of a mechanism, lambda- and lambda+ above all.
+
+A trial is an ordinary run: trained, evaluated and recorded like any other, and skipped where it is finished. Its
+objective is the least validation loss of its history, in bits a token; the test set has no part in the search.
+
+The study is in ``<paths.results>/searches/<name>/study.db``. What is suggested next depends on the seed and the trials
+before, so a search that was killed anywhere ends as it would have without.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.sections import Section, Table, print_sections
+from gpam_suite.config.compose import check, folder_of, model_options
+from gpam_suite.records.folder import read_history, safe_name
+from gpam_suite.run import run
+from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.lock import locked
+
+log = logging.getLogger(__name__)
+
+
+def search(cfg: DictConfig) -> None:
+    """Run trials until there are ``cfg.trials``, and print them, the best first.
+
+    Raises:
+        UsageError: an option that the mechanism has not, a range that is none, or a search that is under way elsewhere.
+    """
+    base, options = _base(cfg), _options(cfg)
+    folder = Path(cfg.paths.results) / "searches" / safe_name(cfg.search.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        study = _study(folder, cfg.search.name)
+        _queue_what_was_killed(study)
+        while (number := len(_done(study))) < cfg.trials:
+            study.sampler = _sampler(cfg.seed + number)
+            _try(study, base, options)
+        print_sections([_result(study, list(options))])
+
+
+def _base(cfg: DictConfig) -> DictConfig:
+    """The configuration that the trials share, without what only the search reads."""
+    base = OmegaConf.create({key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items()})
+    base.experiment_name = base.search.name
+    for key in ("search", "trials"):
+        del base[key]
+    check(base)
+    return base
+
+
+def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
+    known, found = model_options(cfg), OmegaConf.to_container(cfg.search.options, resolve=True)
+    for name, range_ in found.items():
+        if name not in known:
+            raise UsageError(
+                f"search.options: {cfg.model.name} has no option '{name}'{did_you_mean(name, known)} "
+                f"(it has {', '.join(known) or 'none'})"
+            )
+        numbers = isinstance(range_, dict) and {"low", "high"} <= set(range_) <= {"low", "high", "step"}
+        if not numbers or range_["low"] > range_["high"]:
+            raise UsageError(f"search.options.{name}: got {range_}, wanted low, high and, where it has one, a step")
+    if isinstance(cfg.trials, bool) or not isinstance(cfg.trials, int) or cfg.trials < 1:
+        raise UsageError(f"trials: got '{cfg.trials}', wanted a whole number of at least 1")
+    return found
+
+
+def _study(folder: Path, name: str) -> Any:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = f"sqlite:///{(folder / 'study.db').absolute()}"
+    return optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+
+
+def _sampler(seed: int) -> Any:
+    import optuna
+
+    return optuna.samplers.TPESampler(seed=seed)
+
+
+def _done(study: Any) -> list[Any]:
+    """Trials with a value, and those whose run was lost, which Optuna calls pruned."""
+    from optuna.trial import TrialState
+
+    return study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED), deepcopy=False)
+
+
+def _queue_what_was_killed(study: Any) -> None:
+    """Trials that no process works on any more (the folder is locked) are first again, and go on where they were."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
+        if trial.params:
+            study.enqueue_trial(trial.params)
+
+
+def _try(study: Any, base: DictConfig, options: dict[str, dict[str, float]]) -> None:
+    from optuna.trial import TrialState
+
+    trial = study.ask()
+    values = {name: round(trial.suggest_float(name, **range_), 6) for name, range_ in options.items()}
+    cfg = OmegaConf.merge(base, {"model": values})
+    trial.set_user_attr("folder", str(folder_of(cfg)))
+    log.info("trial %d: %s", trial.number + 1, ", ".join(f"{name}={value:g}" for name, value in values.items()))
+    try:
+        run(cfg)
+        study.tell(trial, validation_loss(folder_of(cfg)))
+    except RunFailed as error:
+        log.warning("lost: %s", error)
+        study.tell(trial, state=TrialState.PRUNED)
+
+
+def validation_loss(folder: Path) -> float:
+    """The least validation loss in the history of the run, in bits a token: that of the checkpoint called best.
+
+    Label smoothing is left out of it where the criterion has any.
+
+    Raises:
+        RunFailed: the run has never been validated.
+    """
+    rows = [row for row in read_history(folder) if row.get("split") == "valid" and row.get("loss_bits") is not None]
+    if not rows:
+        raise RunFailed(f"{folder}: no validation in its history; lower fairseq.dataset.validate_interval_updates")
+    best = min(rows, key=lambda row: row["loss_bits"])
+    return best["loss_bits"] if best.get("nll_bits") is None else best["nll_bits"]
+
+
+def _result(study: Any, options: list[str]) -> Section:
+    trials = sorted(_done(study), key=lambda trial: (trial.value is None, trial.value))
+    lines = [
+        [*(f"{trial.params[name]:g}" for name in options), _outcome(trial), trial.user_attrs["folder"]]
+        for trial in trials
+    ]
+    section = Section(f"{study.study_name}: {len(lines)} trials")
+    section.blocks.append(Table([*options, "Validation loss (bits)", "Run"], lines))
+    if trials[0].value is not None:
+        chosen = " ".join(f"model.{name}={trials[0].params[name]:g}" for name in options)
+        section.blocks.append(f"Best on the validation set: {chosen}. Train it with other seeds before you believe it.")
+    return section
+
+
+def _outcome(trial: Any) -> str:
+    return "lost" if trial.value is None else f"{trial.value:.3f}"

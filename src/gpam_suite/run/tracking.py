@@ -1,0 +1,97 @@
+"""wandb, fed from what the run writes to disk. Nothing depends on it: without wandb, account or network runs go on."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from gpam_suite.config.compose import identity, overrides_label
+from gpam_suite.records.folder import read_history
+
+log = logging.getLogger(__name__)
+_TAGS = ("dataset", "model", "recipe", "gpu")
+
+
+def logged_in() -> bool:
+    """Whether wandb has credentials of the user; asks nobody."""
+    import wandb
+
+    return bool(wandb.login(prompt=False))
+
+
+def run_name(cfg: DictConfig) -> str:
+    """``dagpam lambda_neg=0.25 seed 2``: sorted by name, the seeds of one model stand together."""
+    label = overrides_label(cfg)
+    return " ".join([cfg.model.name, *([] if label == "default" else [label]), f"seed {cfg.seed}"])
+
+
+class Tracker:
+    """One wandb run for one training run; as a context manager it marks a crash as a crash.
+
+    ``tracking.mode``: ``auto`` (online where the user is logged in, else offline), ``online``, ``offline`` or
+    ``disabled``.
+    """
+
+    def __init__(self, cfg: DictConfig, folder: Path) -> None:
+        self.cfg, self.folder, self.logged, self.run = cfg, folder, 0, None
+
+    def __enter__(self) -> "Tracker":
+        mode = self.cfg.tracking.mode
+        if mode == "disabled":
+            return self
+        os.environ.setdefault("WANDB_SILENT", "true")  # read when wandb is first used
+        try:
+            import wandb
+
+            if mode == "auto":
+                mode = "online" if logged_in() else "offline"
+            self.run = wandb.init(
+                mode=mode,
+                project=self.cfg.tracking.project,
+                dir=self.folder,
+                group=self.cfg.experiment_name,
+                job_type="train",
+                name=run_name(self.cfg),
+                tags=list(dict.fromkeys([*(self.cfg[node].name for node in _TAGS), *self.cfg.tracking.tags])),
+                config=identity(self.cfg),
+            )
+            self.run.define_metric("update")
+            self.run.define_metric("*", step_metric="update")
+        except Exception as error:  # whatever is wrong with wandb must not stop a training run
+            log.warning(
+                "wandb is off for this run: %s", str(error).splitlines()[0] if str(error) else type(error).__name__
+            )
+        return self
+
+    def update(self) -> None:
+        """Send the rows of the history that were not sent yet."""
+        if self.run is None:
+            return
+        rows = read_history(self.folder)
+        for row in rows[self.logged :]:
+            values = {f"{row['split']}/{key}": value for key, value in row.items() if isinstance(value, float)}
+            self.run.log({**values, "update": row["update"]})
+        self.logged = len(rows)
+
+    def finish(self, record: dict[str, Any]) -> None:
+        """The record's numbers as the summary; scores as a table, curves as figures, the record as an artifact."""
+        if self.run is None:
+            return
+        self.update()
+        for group in ("metrics", "parameters", "speed", "memory"):
+            for key, value in record[group].items():
+                self.run.summary[f"{group}/{key}"] = value
+        self.run.summary["status"], self.run.summary["reason"] = record["status"], record["reason"]
+        try:
+            from gpam_suite.run.wandb_files import publish
+
+            publish(self.run, self.folder)
+        except Exception as error:  # as above: the record is written, and the run is good without these
+            log.warning("wandb got no table, figure or artifact of this run: %s", error)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if self.run is not None:
+            failed = kind is not None or self.run.summary.get("status") != "finished"
+            self.run.finish(exit_code=1 if failed else 0)

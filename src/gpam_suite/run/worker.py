@@ -1,0 +1,161 @@
+"""The process of one run: ``python -m gpam_suite.run.worker RUN_FOLDER DATA_FOLDER`` trains and evaluates.
+
+Of several processes (:mod:`gpam_suite.run.ranks`) each trains, and the first writes and evaluates.
+
+A process of its own, since fairseq keeps the best score, meters and log handlers in globals, and so that a crash of
+one run leaves the others alone. What it found out is in ``outcome.json``, written at the end.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gpam_fairseq  # noqa: F401  (before fairseq)
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError
+from gpam_suite.common.failures import to_mend
+from gpam_suite.common.replacing import replaced
+from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
+from gpam_suite.config.compose import fairseq_config
+from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED, place
+from gpam_suite.data import Prepared
+from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
+from gpam_suite.evaluate.score import evaluate
+from gpam_suite.records.folder import cut_history, write_atomically
+from gpam_suite.run.checkpoints import exact_checkpoints, saves_before_stopping
+from gpam_suite.run.distributed import distribute, leave
+from gpam_suite.run.divergence import Diverged, located_divergence, not_finite
+from gpam_suite.run.flops import lengths, train_flops_per_token
+from gpam_suite.run.histories import histories
+from gpam_suite.run.invariants import Violated, checked_attention
+from gpam_suite.run.parameters import count_parameters
+from gpam_suite.run.progress import Progress, silent_bar
+from gpam_suite.run.ranks import is_first
+
+
+def main(folder: Path, data: Path) -> None:
+    cfg = OmegaConf.load(folder / CONFIG)
+    prepared = Prepared.load(data)
+    torch.set_num_threads(cfg.gpu.threads)
+    own = fairseq_config(cfg)
+    place(own, folder, prepared)
+    own.common.no_progress_bar = True
+    distribute(own, cfg)
+    done = _updates(own)
+    if not _is_trained(own, done):
+        if is_first():
+            cut_history(folder, done)
+        _train(own, folder, f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}")
+    if not is_first():
+        return
+    trained = time.monotonic()
+
+    from gpam_fairseq.install import attention_classes
+
+    from fairseq import tasks
+
+    task = tasks.setup_task(own.task)
+    last = read_checkpoint(Path(own.checkpoint.save_dir) / "checkpoint_last.pt")
+    if name := not_finite(last["model"]):
+        raise Diverged(f"update {_done(last)}: parameter {name} is not finite behind it, the last one")
+    best = Path(own.checkpoint.save_dir) / f"checkpoint_{cfg.evaluation.checkpoint}.pt"
+    model = load_model(best, own, task)
+    metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
+    outcome = {
+        "metrics": metrics,
+        "protocol": protocol,
+        "parameters": count_parameters(model),
+        "flops": {
+            "train_per_token": train_flops_per_token(model, *lengths(prepared, own.task.get("tokens_per_sample")))
+        },
+        "attention_modules": attention_classes(model),
+        "updates": _done(last),
+        "train_seconds": float(last["extra_state"]["previous_training_time"]),
+        "evaluate_seconds": time.monotonic() - trained,
+        "peak_bytes": _peak_bytes(),
+        "world_size": own.distributed_training.distributed_world_size,
+    }
+    write_atomically(folder / OUTCOME, json.dumps(outcome))
+
+
+def _updates(own: DictConfig) -> int:
+    """Updates that ``checkpoint_last.pt`` has behind it, 0 without one."""
+    last = Path(own.checkpoint.save_dir) / "checkpoint_last.pt"
+    return _done(read_checkpoint(last)) if last.is_file() else 0
+
+
+def _done(checkpoint: dict[str, Any]) -> int:
+    return checkpoint["optimizer_history"][-1]["num_updates"]
+
+
+def _is_trained(own: DictConfig, done: int) -> bool:
+    """Whether nothing is left to train; early stopping and its like leave a mark, as ``done`` does not tell."""
+    marked = (Path(own.checkpoint.save_dir) / TRAINED).exists()
+    return done >= own.optimization.max_update or (done > 0 and marked)
+
+
+def _train(own: DictConfig, folder: Path, title: str) -> None:
+    from gpam_fairseq.config import attention_and_options
+    from gpam_fairseq.install import check_attention
+
+    from fairseq.distributed import utils as distributed_utils
+    from fairseq.trainer import Trainer
+    from fairseq_cli import train as fairseq_train
+
+    stock_init = Trainer.__init__
+
+    def init_checked(trainer: Any, cfg: Any, task: Any, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        check_attention(model, *attention_and_options(own.model))  # here, as not every task builds by FairseqTask's way
+        stock_init(trainer, cfg, task, model, *args, **kwargs)
+
+    progress = Progress(folder, title, own.optimization.max_update)
+    with (
+        replaced(Trainer, __init__=init_checked),
+        replaced(fairseq_train.progress_bar, progress_bar=progress.bar if is_first() else silent_bar),
+        exact_checkpoints(Path(own.checkpoint.save_dir)),
+        saves_before_stopping() if is_first() else contextlib.nullcontext(),
+        located_divergence(),
+        checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
+        histories(folder, own.common.log_interval),
+    ):
+        distributed_utils.call_main(own, fairseq_train.main)
+    leave()
+    if is_first():
+        write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
+
+
+def _peak_bytes() -> int:
+    """Peak memory of the GPU where one was used, else of this process."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    logging.getLogger("fairseq").setLevel(logging.INFO)
+    try:
+        with on_sigterm(stop_now if is_first() else lambda: None):  # the first process says when all of them stop
+            main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except Preempted as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(STOPPED_EXIT)
+    except Diverged as diverged:
+        print(diverged, file=sys.stderr)
+        sys.exit(DIVERGED_EXIT)
+    except Violated as violated:
+        sys.exit(str(violated))
+    except UsageError:
+        raise
+    except Exception as error:
+        if (sentence := to_mend(error)) is None:
+            raise
+        sys.exit(f"UsageError: {sentence}")

@@ -1,0 +1,1 @@
+"""What records say together: rows of a table, differences, intervals."""

@@ -1,0 +1,371 @@
+"""From the records of an experiment to the rows of its table; refuses what cannot stand in one table."""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gpam.errors import UsageError
+from gpam_suite.records.folder import HEADLINE_METRIC, Record, folders_of_runs, read_each, read_records
+from gpam_suite.records.metrics import QUANTITY, turned
+from gpam_suite.records.settings import model_settings, names_a_row, table_settings
+from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
+from gpam_suite.stats.over_seeds import Difference, Summary, beside, difference, holm, seeds_needed, summarise
+
+log = logging.getLogger(__name__)
+BASELINE = "softmax"
+FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
+DEFAULT_OPTIONS = "default"
+LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
+_ATTENTION = re.compile(r"\b(attention|control)=")
+_LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
+
+
+@dataclass(frozen=True)
+class Row:
+    """All seeds of one model with one set of options. ``finished`` and ``lost`` (failed or diverged) go by seed."""
+
+    model: str
+    label: str
+    overrides_label: str
+    options: dict[str, Any]
+    finished: tuple[Record, ...]
+    lost: tuple[Record, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Model and options: what tells the rows of a table apart."""
+        return self.model, self.overrides_label
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return tuple(sorted(self.finished + self.lost, key=lambda record: record["seed"]))
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds that finished."""
+        return [record["seed"] for record in self.finished]
+
+    def values(self, metric: str) -> dict[int, float]:
+        """Seed to number, for the finished seeds that have it."""
+        found = {record["seed"]: record["metrics"].get(metric) for record in self.finished}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def summary(self, metric: str) -> Summary:
+        return summarise(list(self.values(metric).values()))
+
+    def mean(self, *path: str) -> float | None:
+        """Mean over the finished seeds of a number in the record, e.g. ``mean("memory", "peak_bytes")``."""
+        found = []
+        for record in self.finished:
+            value: Any = record.data
+            for key in path:
+                value = None if value is None else value.get(key)
+            if value is not None:
+                found.append(float(value))
+        return summarise(found).mean
+
+    @property
+    def machine(self) -> set[str]:
+        """What the finished seeds ran on; speed and memory compare only where it is one and the same."""
+        return {_text({key: record[key] for key in ("hardware", "gpu", "world_size")}) for record in self.finished}
+
+    @cached_property
+    def resampled(self) -> list[Resampled] | None:
+        """Every finished seed on resampled test sets; None when one of them has no scores to resample."""
+        found = [resample(record) for record in self.finished]
+        usable = [item for item in found if item is not None]
+        return usable if usable and len(usable) == len(found) else None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An experiment ready for its table: ``rows`` with the baseline (if it was run) first."""
+
+    experiment: str
+    task: str
+    rows: tuple[Row, ...]
+    baseline: Row | None
+    usual: Mapping[str, str] = field(default_factory=dict)
+    """What the settings that name rows are where a row does not say."""
+
+    @property
+    def metric(self) -> str:
+        """Name of the headline metric in the records."""
+        return HEADLINE_METRIC[self.task]
+
+    @property
+    def quantity(self) -> str:
+        """What a difference in the headline metric is counted in: ``perplexity per word``, ``BLEU``."""
+        return QUANTITY[self.metric] + (f" per {self.unit}" if self.task == "lm" else "")
+
+    @property
+    def unit(self) -> str | None:
+        """Of text, what perplexity is counted by; where BLEU is not of sentences, what it is of."""
+        return self.reference["protocol"].get("unit")
+
+    @property
+    def digits(self) -> int:
+        """Decimals of the headline metric: perplexities of characters are small."""
+        return 3 if self.task == "lm" and self.unit == "character" else 2
+
+    @property
+    def units(self) -> str:
+        """What a test set is resampled by, in the plural."""
+        if self.task == "nmt":
+            return f"{self.unit or 'sentence'}s"
+        return {"lm": "documents", "recall": "sequences"}[self.task]
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for row in self.rows for record in row.records]
+
+    @property
+    def reference(self) -> Record:
+        """A record to read the shared facts (data set, recipe, protocol) from; a finished one if there is any."""
+        return next((record for row in self.rows for record in row.finished), self.records[0])
+
+    def goodness(self, row: Row) -> float | None:
+        """The row's mean of the headline metric, :func:`gpam_suite.records.metrics.turned`; None where no seed has a
+        number."""
+        mean = row.summary(self.metric).mean
+        return None if mean is None else turned(self.metric, mean)
+
+    def difference(self, row: Row, metric: str | None = None) -> Difference | None:
+        """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""
+        metric = metric or self.metric
+        if self.baseline is None or row is self.baseline:
+            return None
+        values, baseline = row.values(metric), self.baseline.values(metric)
+        return difference(values, baseline) if values and baseline else None
+
+    def test_set(self, row: Row) -> Bootstrap | None:
+        """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
+        if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
+            return None
+        own, base = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
+        return paired_bootstrap(row.resampled, list(beside(own, base).values()))
+
+    def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
+        """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
+        if self.test_set(row) is None:
+            return None
+        assert self.baseline is not None
+        return hierarchical_bootstrap(row.resampled or [], self.baseline.resampled or [])
+
+    @property
+    def compared(self) -> list[Row]:
+        """The rows that have a difference to the baseline; with more than one, p values want a correction."""
+        return [row for row in self.rows if self.difference(row)]
+
+    def corrected(self, find: Callable[[Row], Difference | Bootstrap | None]) -> dict[tuple[str, str], float]:
+        """Holm's p values of ``find`` (:meth:`difference`, :meth:`test_set`) by the row's key, where there are any; in
+        its family is what several seeds were run for, whether or not they finished."""
+        tests = {row.key: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}
+        several = {row.key for row in self.rows if len(row.records) > 1}
+        return holm({key: p_value for key, p_value in tests.items() if p_value is not None or key in several})
+
+    def seeds_needed(self, row: Row) -> int | None:
+        """Seeds that would show the observed difference of ``row``
+        (:func:`gpam_suite.stats.over_seeds.seeds_needed`)."""
+        if self.baseline is None or self.difference(row) is None:
+            return None
+        return seeds_needed(row.values(self.metric), self.baseline.values(self.metric))
+
+    def ratio(self, row: Row, *path: str, same_machine: bool = False) -> float | None:
+        """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""
+        if self.baseline is None or (same_machine and (row.machine != self.baseline.machine or len(row.machine) != 1)):
+            return None
+        own, base = row.mean(*path), self.baseline.mean(*path)
+        return own / base if own is not None and base else None
+
+
+def aggregate(records: list[Record]) -> Aggregate:
+    """The rows of one experiment.
+
+    The baseline (softmax, default options where there are several) comes first, the others in the order in which they
+    were first started. Models that were trained or sized otherwise than the baseline are rows named after what differs
+    (:data:`gpam_suite.records.settings.NAMES_A_ROW`). The order of ``records`` does not matter.
+
+    Raises:
+        UsageError: the records are not comparable (another task, data set, checksum, recipe, protocol, or anything else
+            of their configurations that names no row; options that differ between seeds), or a seed was run twice.
+    """
+    records = sorted(records, key=lambda record: (record["model"], record["overrides_label"], record["seed"]))
+    settings = [table_settings(record) for record in records]
+    _refuse_mixed(records, settings)
+    usual, changes = _changes(records, settings)
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record, changed in zip(records, changes, strict=True):
+        groups.setdefault((record["model"], _overrides(record, changed)), []).append(record)
+    changed_in = {id(record): changed for record, changed in zip(records, changes, strict=True)}
+    for group in groups.values():
+        _refuse_repeated(group)
+    varied = {model for model, options in groups if _LAMBDA.search(options)}
+    rows = sorted((_row(group, varied, changed_in[id(group[0])]) for group in groups.values()), key=_appearance)
+    softmax = [row for row in rows if row.model == BASELINE and not _ATTENTION.search(row.overrides_label)]
+    default = [row for row in softmax if row.overrides_label == DEFAULT_OPTIONS]
+    baseline = next(iter(default or softmax), None)
+    ordered = ([baseline] if baseline else []) + [row for row in rows if row is not baseline]
+    return Aggregate(records[0]["experiment"], records[0]["task"], tuple(ordered), baseline, usual)
+
+
+def read_aggregates(results: Path, experiment: str | None = None) -> list[Aggregate]:
+    """Every experiment below ``results`` whose runs can stand in one table, language modelling first, then by name;
+    those that cannot are named in a warning. Or the one ``experiment``.
+
+    Raises:
+        UsageError: the one that was asked for has no runs, or they do not compare.
+    """
+    if experiment is not None:
+        records = read_records(results, experiment)
+        return [aggregate(records)] if records else []
+    found, left_out = read_comparable(results)
+    for name, reason in left_out.items():
+        log.warning("%s is left out: %s", name, reason)
+    return found
+
+
+def read_comparable(results: Path) -> tuple[list[Aggregate], dict[str, str]]:
+    """Every experiment below ``results`` that can be a table, in the order of :func:`read_aggregates`, and why the
+    others cannot, by the names of their folders."""
+    found, left_out = [], {}
+    for name, folders in folders_of_runs(results).items():
+        try:
+            if folders:
+                found.append(aggregate(read_each(folders)))
+        except UsageError as error:
+            left_out[name] = str(error)
+    return sorted(found, key=lambda one: (one.task, one.experiment)), left_out
+
+
+def _changes(records: list[Record], settings: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """The table's usual settings, of those that differ in it, and for each record what is not as usual, by short names.
+
+    Usual is what most of the baseline's runs have (of all models' where there is no baseline), of as many what was run
+    first. A run without a configuration is taken to be usual.
+    """
+    keys = sorted({key for found in settings for key in found if names_a_row(key)})
+    keys = [key for key in keys if len({_text(found.get(key)) for found in settings if found}) > 1]
+    own = [_text([found.get(key) for key in keys]) for found in settings]
+    usual = [
+        index
+        for index, record in enumerate(records)
+        if settings[index] and (record["model"], record["overrides_label"]) == (BASELINE, DEFAULT_OPTIONS)
+    ] or [index for index, found in enumerate(settings) if found]
+    if not keys:
+        return {}, [{} for _ in records]
+    count = Counter(own[index] for index in usual)
+    reference = settings[min(usual, key=lambda index: (-count[own[index]], _started(records[index]), own[index]))]
+    short = {key: key.rpartition(".")[2] for key in keys}
+    twice = Counter(short.values())
+    names = {key: short[key] if twice[short[key]] == 1 else ".".join(key.split(".")[-2:]) for key in keys}
+    return {names[key]: _shown(reference.get(key)) for key in keys}, [
+        {
+            names[key]: _shown(found.get(key))
+            for key in keys
+            if found and _text(found.get(key)) != _text(reference.get(key))
+        }
+        for found in settings
+    ]
+
+
+def _overrides(record: Record, changed: dict[str, str]) -> str:
+    """The record's own label of its options, with the settings that differ from the table's usual ones."""
+    own = [] if record["overrides_label"] == DEFAULT_OPTIONS else [record["overrides_label"]]
+    return ",".join([*own, *(f"{name}={value}" for name, value in changed.items())]) or DEFAULT_OPTIONS
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        return _shown(value[0])
+    if value is None:
+        return "not set"
+    return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else _text(value)
+
+
+def _row(group: list[Record], varied: set[str], changed: dict[str, str]) -> Row:
+    first = group[0]
+    label = _label(first, first["model"] in varied)
+    return Row(
+        first["model"],
+        ", ".join([label, *(f"{name} {value}" for name, value in changed.items())]),
+        _overrides(first, changed),
+        first["options"],
+        tuple(record for record in group if record["status"] == "finished"),
+        tuple(record for record in group if record["status"] != "finished"),
+    )
+
+
+def _label(record: Record, lambdas: bool) -> str:
+    """The model with the options that are not its own, and with its two ``lambdas`` where its rows vary them."""
+    changed = [] if record["overrides_label"] == DEFAULT_OPTIONS else record["overrides_label"].split(",")
+    shown = [option for option in changed if not _LAMBDA.match(option)]
+    if lambdas:
+        shown = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
+    return f"{record['model_label']} ({', '.join(shown)})" if shown else record["model_label"]
+
+
+def _appearance(row: Row) -> tuple[float, str, str]:
+    return min(map(_started, row.records)), row.model, row.overrides_label
+
+
+def _started(record: Record) -> float:
+    return datetime.fromisoformat(record["started"].replace("Z", "+00:00")).timestamp()  # Python 3.10 reads no Z
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _refuse_mixed(records: list[Record], settings: list[dict[str, Any]]) -> None:
+    """Refuse records whose numbers do not compare; a lost run has no number, so its protocol may be unknown, and a run
+    without a configuration is judged by its record alone."""
+    finished = [record for record in records if record["status"] == "finished"]
+    for name in ("experiment", "task", "dataset", "recipe"):
+        _refuse_unequal(records, name, lambda record, name=name: record[name])
+    of = {id(record): found for record, found in zip(records, settings, strict=True) if found}
+    known = [record for record in records if id(record) in of]
+    for key in sorted({key for found in of.values() for key in found if not names_a_row(key)}):
+        _refuse_unequal(known, key, lambda record, key=key: of[id(record)].get(key))
+    _refuse_unequal(finished, "data checksum", lambda record: record["data"]["checksum"])
+    for key in dict.fromkeys(key for record in finished for key in record["protocol"]):
+        _refuse_unequal(finished, f"protocol.{key}", lambda record, key=key: record["protocol"].get(key))
+
+
+def _refuse_unequal(records: list[Record], what: str, read: Callable[[Record], Any]) -> None:
+    if len({_text(read(record)) for record in records}) < 2:
+        return
+    # The rarer value is the likelier stray: name one of its runs against one of the majority.
+    (common, _), *_ = Counter(_text(read(record)) for record in records).most_common()
+    one = next(record for record in records if _text(read(record)) == common)
+    other = next(record for record in records if _text(read(record)) != common)
+    raise UsageError(
+        f"Not one table: {what} is {_text(read(one))} in {one.folder} but {_text(read(other))} in {other.folder}. "
+        "Run them under one setting, or give one of them an experiment name of its own."
+    )
+
+
+def _refuse_repeated(group: list[Record]) -> None:
+    for one, other in pairwise(group):  # in the order of the seeds
+        if one["seed"] == other["seed"]:
+            raise UsageError(
+                f"Seed {one['seed']} of {one['model']} ({one['overrides_label']}) was run twice, with configuration "
+                f"{one['config_hash']} in {one.folder} and {other['config_hash']} in {other.folder}. "
+                "Delete the one that is out of date."
+            )
+        options = [model_settings(record) for record in (one, other)]
+        if options[0] != options[1]:
+            keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))
+            differing = ", ".join(f"{key} ({options[0].get(key)} and {options[1].get(key)})" for key in keys)
+            raise UsageError(
+                f"{one.folder} and {other.folder} are to be seeds of one model but their options differ in "
+                f"{differing}: run both with the same options, or delete the one that is out of date."
+            )

@@ -1,0 +1,183 @@
+"""How far a test-set number hangs on the test set: the paired bootstrap, from the ``scores.jsonl`` of the runs alone.
+
+Test sets of the same size are drawn with replacement from the units (sentences, documents that are scored whole,
+generated sequences), both systems are scored on each, and the differences give an interval and a p value (Efron &
+Tibshirani 1993; Koehn, EMNLP 2004, "Statistical Significance Tests for Machine Translation Evaluation"). With several
+seeds a side the statistic is the difference of the means over seeds, each draw scoring all of them on the same units.
+:func:`paired_bootstrap` does not draw seeds: its interval holds for the trained systems at hand (see
+:mod:`gpam_suite.stats.over_seeds` for the other question). :func:`hierarchical_bootstrap` draws both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+
+from gpam.errors import UsageError
+from gpam_suite.records.folder import SCORES, Record, read_scores
+
+RESAMPLES = 1000
+SEED = 12345
+"""sacreBLEU's own default seed, so that its paired test (``--paired-bs``) draws the same test sets."""
+
+_UNITS = {"lm": ("document",), "nmt": ("sentence", "document"), "recall": ("sequence",)}
+_COLUMNS = {"lm": ("words", "nll"), "recall": ("answers", "correct")}
+_TOLERANCE = 1e-3  # between the record's number and the one its scores give; relative, as BLEU may be rounded
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """One run's number on its test set (``score``) and on :data:`RESAMPLES` resampled ones (``samples``).
+
+    ``statistics`` [units, 2 or 10] are those that :func:`corpus_score` takes the sums of.
+    """
+
+    record: Record
+    statistics: np.ndarray
+    score: float
+    samples: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Words, answers or reference length of each unit: what two runs on one test set share."""
+        return self.statistics[:, 1 if self.record["task"] == "nmt" else 0]
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Difference on the test set, its 95 % percentile interval, and the two-sided p value."""
+
+    estimate: float
+    low: float
+    high: float
+    p_value: float
+    units: int
+
+
+def corpus_score(task: str, totals: np.ndarray) -> float:
+    """The corpus number from summed sufficient statistics.
+
+    Language modelling, ``totals = [words, nll]``: perplexity ``exp(nll / words)``, nll in nats. Translation, ``totals =
+    [system length, reference length, matches of order 1..4, n-grams of order 1..4]``: sacreBLEU's BLEU with its default
+    smoothing (Papineni et al. 2002; Post 2018). Recall, ``totals = [answers, correct]``: accuracy in percent.
+    """
+    if task == "recall":
+        return float(100 * totals[1] / totals[0])
+    if task == "lm":
+        return float(np.exp(totals[1] / totals[0]))
+    ints = [round(float(total)) for total in totals]
+    return BLEU.compute_bleu(ints[2:6], ints[6:10], ints[0], ints[1], smooth_method="exp").score
+
+
+def _statistics(record: Record) -> np.ndarray | None:
+    """Units x sufficient statistics of a run's test set; None when it has no ``scores.jsonl``."""
+    rows = read_scores(record.folder)
+    if not rows:
+        return None
+    task = record["task"]
+    unit = next((name for name in _UNITS[task] if name in rows[0]), _UNITS[task][0])
+    try:
+        if [row[unit] for row in rows] != list(range(len(rows))):
+            raise ValueError(f"'{unit}' does not count 0, 1, 2, ...")
+        table = [row["bleu"] if task == "nmt" else [row[name] for name in _COLUMNS[task]] for row in rows]
+        array = np.array(table, dtype=np.float64)
+        if array.shape != (len(rows), 10 if task == "nmt" else 2) or not np.isfinite(array).all():
+            raise ValueError("a row is too long, too short or holds null")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{record.folder / SCORES} does not hold the {unit} scores this version reads ({error}): "
+            "evaluate the run again, or restore the file from git."
+        ) from None
+    return array
+
+
+def resample(record: Record) -> Resampled | None:
+    """A finished run's number on the test set and on resampled ones; None without ``scores.jsonl`` or with one unit.
+
+    Raises:
+        UsageError: the scores do not give the number that the record holds.
+    """
+    statistics = _statistics(record)
+    if statistics is None or len(statistics) < 2 or record.headline is None:
+        return None
+    task, n = record["task"], len(statistics)
+    score = corpus_score(task, statistics.sum(axis=0))
+    if abs(score - record.headline) > _TOLERANCE * max(abs(record.headline), 10.0):
+        raise UsageError(
+            f"{record.folder / SCORES} gives {score:.4f} but the record says {record.headline:.4f}: "
+            "one of the two files is of another run; evaluate it again."
+        )
+    draws = np.random.default_rng(SEED).choice(n, size=(RESAMPLES, n), replace=True)
+    samples = np.array([corpus_score(task, statistics[draw].sum(axis=0)) for draw in draws])
+    return Resampled(record, statistics, score, samples)
+
+
+def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap:
+    """The difference ``mean(systems) - mean(baselines)`` on the test set, with interval and p value.
+
+    The p value is the two-sided one of Riezler & Maxwell (2005), with ``d`` the difference on the test set, ``d_r`` on
+    resample ``r`` and ``m`` their mean: ``(1 + #{|d_r - m| >= |d|}) / (1 + RESAMPLES)``; and 1 where all of them are
+    zero, which is what two systems with the same output give. sacreBLEU's draws are the same but it centres the sizes,
+    ``|d_r| - mean|d_r| > |d|``, which comes to about half of this, or less where ``d_r`` changes its sign.
+
+    Raises:
+        UsageError: two runs were scored on different test sets.
+    """
+    _refuse_other_test_set([*baselines, *systems])
+    drawn = np.mean([s.samples for s in systems], axis=0) - np.mean([s.samples for s in baselines], axis=0)
+    return _bootstrap(systems, baselines, drawn)
+
+
+def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap | None:
+    """The same difference when both the seeds and the test set are drawn anew; None with one seed on a side.
+
+    Draw ``r`` takes ``K`` of the ``K`` seeds with replacement, ``s_1 ... s_K``, and then a test set ``T_r`` of units
+    with replacement, on which all of them are scored, as every seed reads the same test set:
+    ``d_r = sum_k [A(s_k, T_r) - B(s_k, T_r)] / K``, with A and B the corpus numbers of the systems and the baselines.
+    Seeds that both sides share are drawn together; with different seeds each side draws its own (Davison & Hinkley
+    1997, section 3.8; Owen, "The pigeonhole bootstrap", 2007). The interval is the percentile one.
+
+    The part of the variance that is due to seeds comes out too small by ``(K-1)/K`` and has no t quantile in it: with
+    fewer than five seeds or so read it beside :func:`gpam_suite.stats.over_seeds.difference`, not in its place.
+
+    Raises:
+        UsageError: two runs were scored on different test sets.
+    """
+    if min(len(systems), len(baselines)) < 2:
+        return None
+    _refuse_other_test_set([*baselines, *systems])
+    ours, theirs = _by_seed(systems), _by_seed(baselines)
+    rng = np.random.default_rng([SEED, 1])  # another stream than the one that draws the units
+    picks = rng.integers(len(ours), size=(len(ours), RESAMPLES))
+    paired = list(ours) == list(theirs)
+    others = picks if paired else rng.integers(len(theirs), size=(len(theirs), RESAMPLES))
+    drawn = _drawn_means(ours, picks) - _drawn_means(theirs, others)
+    return _bootstrap(systems, baselines, drawn)
+
+
+def _by_seed(runs: Sequence[Resampled]) -> dict[int, np.ndarray]:
+    return {run.record["seed"]: run.samples for run in sorted(runs, key=lambda run: run.record["seed"])}
+
+
+def _drawn_means(samples: Mapping[int, np.ndarray], picks: np.ndarray) -> np.ndarray:
+    """Mean number of the seeds in column r of ``picks`` on test set r."""
+    return np.take_along_axis(np.array(list(samples.values())), picks, axis=0).mean(axis=0)
+
+
+def _refuse_other_test_set(runs: Sequence[Resampled]) -> None:
+    for one, other in pairwise(runs):
+        if not np.array_equal(one.sizes, other.sizes):
+            raise UsageError(
+                f"{one.record.folder} and {other.record.folder} were scored on different test sets (their units or "
+                f"lengths in {SCORES} differ): evaluate both on the same one."
+            )
+
+
+def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray) -> Bootstrap:
+    estimate = float(np.mean([s.score for s in systems]) - np.mean([s.score for s in baselines]))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    beyond = np.abs(drawn - drawn.mean()) >= abs(estimate)
+    p = (1 + int(beyond.sum())) / (1 + RESAMPLES) if drawn.any() else 1.0
+    return Bootstrap(estimate, float(low), float(high), p, len(systems[0].sizes))

@@ -1,0 +1,97 @@
+"""What ``<results>/perturbed/`` says about an experiment: scores relative to the clean ones, and how models differ."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from gpam_suite.inside.perturb.kinds import FOLDER
+from gpam_suite.inside.store import read_runs
+from gpam_suite.records.metrics import turned
+from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.over_seeds import Difference, difference, holm
+
+METRICS = {"lm": ("perplexity",), "nmt": ("bleu", "chrf")}
+"""By task; the first is what is drawn and tested."""
+BySeed = dict[int, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An experiment's models that have read perturbed input, with what each seed found; all with the same settings.
+
+    ``other`` is the number of runs that were left out, as they had other settings than most.
+    """
+
+    aggregate: Aggregate
+    rows: tuple[tuple[Row, BySeed], ...]
+    settings: dict[str, Any]
+    other: int
+
+    @property
+    def metric(self) -> str:
+        return METRICS[self.aggregate.task][0]
+
+    @property
+    def rates(self) -> list[float]:
+        """Rates above zero."""
+        return self.settings["rates"]
+
+    def relative(self, own: BySeed, kind: str, metric: str | None = None) -> dict[int, list[float]]:
+        """Seed to ``score(rate) / score(0)`` at each rate, of seeds where all are known and the latter is not zero."""
+        metric, found = metric or self.metric, {}
+        for seed, one in own.items():
+            clean, scores = one["clean"][metric], [at[metric] for at in one["kinds"][kind]]
+            if clean and None not in scores:
+                found[seed] = [score / clean for score in scores]
+        return found
+
+    def change(self, own: BySeed, kind: str, metric: str | None = None) -> dict[int, float]:
+        """Seed to ``score(rate) / score(0) - 1`` at the largest rate."""
+        return {seed: values[-1] - 1 for seed, values in self.relative(own, kind, metric).items()}
+
+    def loss(self, row: Row, kind: str) -> float | None:
+        """Mean over seeds of the share of its score that ``row`` loses at the largest rate: 0.1 of a perplexity that
+        rises by a tenth and of a BLEU that falls by a tenth; None where no seed has read that."""
+        changes = [change for other, own in self.rows if other is row for change in self.change(own, kind).values()]
+        return -turned(self.aggregate.metric, fmean(changes)) if changes else None
+
+    @cached_property
+    def differences(self) -> dict[tuple[tuple[str, str], str], Difference]:
+        """Row's key and kind to the change of the row minus that of the baseline, over seeds."""
+        base = next((own for row, own in self.rows if row is self.aggregate.baseline), None)
+        if base is None:
+            return {}
+        found = {}
+        for row, own in self.rows:
+            for kind in self.settings["kinds"]:
+                ours, theirs = self.change(own, kind), self.change(base, kind)
+                if own is not base and ours and theirs:
+                    found[row.key, kind] = difference(ours, theirs)
+        return found
+
+    @cached_property
+    def corrected(self) -> dict[tuple[tuple[str, str], str], float]:
+        """Holm's p values of all :attr:`differences` of several seeds."""
+        several = {row.key for row, own in self.rows if len(own) > 1}
+        return holm({key: found.p_value for key, found in self.differences.items() if key[0] in several})
+
+
+def find(results: Path, aggregate: Aggregate) -> Found | None:
+    """What is there of this experiment; None where nothing is."""
+    if aggregate.task not in METRICS:
+        return None
+    records = [record for row in aggregate.rows for record in row.finished]
+    runs = read_runs(results, records, FOLDER)
+    if not runs:
+        return None
+    (usual, count), *_ = Counter(json.dumps(one["settings"]) for one in runs.values()).most_common()
+    same = {folder: one for folder, one in runs.items() if json.dumps(one["settings"]) == usual}
+    rows = [
+        (row, {record["seed"]: same[record.folder] for record in row.finished if record.folder in same})
+        for row in aggregate.rows
+    ]
+    return Found(aggregate, tuple((row, own) for row, own in rows if own), json.loads(usual), len(runs) - count)

@@ -1,0 +1,59 @@
+"""What is installed, what this machine has, and what would run here."""
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from gpam.errors import UsageError
+from gpam_suite.records import environment
+
+
+def lines() -> list[str]:
+    """The report, one fact a line; each problem says what to do."""
+    hardware = environment.hardware()
+    report = ["installed"]
+    report += [f"  {name:15} {version}" for name, version in environment.versions().items()]
+    report += ["this machine"]
+    report += [f"  {'processor':15} {hardware['processor']}, {hardware['cores']} cores"]
+    report += [f"  {'memory':15} {hardware['memory_bytes'] / 2**30:.0f} GiB"]
+    report += [
+        f"  {'GPU':15} {hardware['gpu'] or 'none visible'}" + (f" x {hardware['gpus']}" if hardware["gpus"] else "")
+    ]
+    report += [f"  {'C++ compiler':15} {shutil.which('g++') or 'none: setup cannot build fairseq; install g++'}"]
+    report += [f"  {'SLURM':15} {shutil.which('sbatch') or 'none'}"]
+    report += [f"  {'data mirror':15} {_mirror()}"]
+    report += [f"  {'wandb':15} {_wandb()}"]
+    report += ["would run", f"  {_fairseq()}"]
+    scale = "paper (say SCALE=small or laptop for less)" if hardware["gpus"] else "laptop (no GPU visible)"
+    report += [
+        f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {hardware['gpus'] or os.cpu_count()} runs at a time"
+    ]
+    return report
+
+
+def _mirror() -> str:
+    mirror = os.environ.get("GPAM_MIRROR")
+    if not mirror:
+        return "not set: public data sets are downloaded (GPAM_MIRROR names a folder with local copies)"
+    return mirror if Path(mirror).is_dir() else f"{mirror} does not exist; correct GPAM_MIRROR"
+
+
+def _wandb() -> str:
+    if importlib.util.find_spec("wandb") is None:
+        return "not installed: runs are not tracked"
+    from gpam_suite.run.tracking import logged_in
+
+    return "logged in: runs are tracked online" if logged_in() else "not logged in: runs are tracked offline"
+
+
+def _fairseq() -> str:
+    try:
+        import gpam_fairseq  # noqa: F401
+
+        from fairseq.data import data_utils_fast, token_block_utils_fast  # noqa: F401
+    except (ImportError, UsageError) as error:
+        return f"fairseq does not work here: {error}; run 'make setup' again"
+    from gpam.attention import names
+
+    return f"fairseq works, with {len(names())} attention mechanisms: {', '.join(names())}"

@@ -1,0 +1,135 @@
+"""A trained run as a folder that can be given away: parameters, configuration, dictionary, segmentation, card."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import save
+
+from gpam.errors import UsageError
+from gpam_suite.common.formatting import count, number
+from gpam_suite.config.compose import fairseq_config, stored
+from gpam_suite.config.run_paths import CHECKPOINTS, place
+from gpam_suite.config.run_paths import CONFIG as RUN_CONFIG
+from gpam_suite.data import Prepared, prepare
+from gpam_suite.data.text.lines import sha256
+from gpam_suite.data.text.segmentation import BPE_FILES
+from gpam_suite.evaluate.checkpoint import load_model
+from gpam_suite.records.folder import Record, read_record, write_atomically, write_files
+from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS, unshared
+
+CARD = "README.md"
+
+
+def export(cfg: DictConfig) -> None:
+    """Write the model of the finished run ``cfg.run`` into the new folder ``cfg.output``.
+
+    Raises:
+        UsageError: no such run or one without a result, a model that reads no text, or a folder that is not empty.
+    """
+    if cfg.run is None or cfg.output is None:
+        raise UsageError("run and output are wanted: python scripts/export.py run=RUN_FOLDER output=NEW_FOLDER")
+    folder, output = Path(cfg.run), Path(cfg.output)
+    if not (folder / RUN_CONFIG).is_file():
+        raise UsageError(
+            f"run: {folder} is not a run's folder (it has no {RUN_CONFIG}); wanted one under <results>/runs/"
+        )
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise UsageError(f"output: {output} is not an empty folder; choose another")
+    record = read_record(folder)
+    if record["status"] != "finished":
+        raise UsageError(f"run: {folder} {record['status']} ({record['reason']}); only a finished run is exported")
+    own = stored(folder / RUN_CONFIG)
+    if own.dataset.task == "recall":
+        raise UsageError(f"run: {folder} is of a generated task ({own.dataset.name}), whose model reads no text")
+    prepared = prepare(own.dataset, own.preprocessing, cfg.paths)
+    complete = fairseq_config(own)
+    complete.common.cpu = True
+    place(complete, folder, prepared)
+    _write(output, complete, own, prepared, record, folder / CHECKPOINTS / f"checkpoint_{own.evaluation.checkpoint}.pt")
+    print(output)
+
+
+def _write(
+    output: Path, complete: DictConfig, own: DictConfig, prepared: Prepared, record: Record, checkpoint: Path
+) -> None:
+    import gpam_fairseq  # noqa: F401, I001  (before fairseq)
+    from fairseq import tasks
+
+    sections = {name: OmegaConf.to_container(complete[name]) for name in ("task", "model")}
+    model = load_model(checkpoint, complete, tasks.setup_task(complete.task))
+    sections["task"]["data"] = None  # a place on this machine
+    if prepared.task == "nmt":
+        languages = [prepared.source_lang, prepared.target_lang]
+        dictionaries = [f"dict.{language}.txt" for language in languages]
+    else:
+        languages, dictionaries = [prepared.manifest["language"]], ["dict.txt"]
+    files = {name: (prepared.bin / name).read_bytes() for name in dictionaries}
+    if name := BPE_FILES.get(prepared.manifest["preprocessing"]["bpe"]):
+        files[name] = (prepared.folder / "bpe" / name).read_bytes()
+    tensors = {name: tensor.contiguous() for name, tensor in unshared(model.state_dict()).items()}
+    files[WEIGHTS] = save(tensors, metadata={"format": "pt"})
+    config = {
+        "format": FORMAT,
+        "task": prepared.task,
+        "unit": prepared.unit,
+        "languages": languages,
+        "preprocessing": prepared.manifest["preprocessing"],
+        "evaluation": OmegaConf.to_container(own.evaluation, resolve=True),
+        "dictionaries": dictionaries,
+        "fairseq": sections,
+        "files": {name: sha256(content) for name, content in files.items()},
+    }
+    files[CARD] = card(record, prepared)
+    write_files({output / name: content for name, content in files.items()})
+    write_atomically(output / CONFIG, json.dumps(config, indent=1, ensure_ascii=False) + "\n")  # last: complete with it
+
+
+def card(record: Record, prepared: Prepared) -> str:
+    """The card of a model in Markdown, from its run's record and the manifest of its data."""
+    manifest, nmt = prepared.manifest, record["task"] == "nmt"
+    what = (
+        f"translation, {prepared.source_lang} to {prepared.target_lang}"
+        if nmt
+        else f"language model by {prepared.unit}"
+    )
+    options = ", ".join(f"{key} {value}" for key, value in record["options"].items()) or "none"
+    call = 'model.translate("...")' if nmt else 'model.perplexity("...")'
+    commit = record["git"]["commit"][:10] if record["git"] else "not known"
+    rows: list[tuple[str, Any]] = [
+        ("Task", what),
+        ("Attention", f"{record['model_label']} (options: {options})"),
+        ("Parameters", count(record["parameters"]["total"])),
+        ("Recipe", f"{record['recipe']}, {count(record['updates'])} updates, seed {record['seed']}"),
+        ("Data", f"{record['dataset_label']}, checksum {record['data']['checksum']}"),
+        ("Licence of the data", manifest.get("licence") or "not known"),
+        ("Citation of the data", manifest.get("citation") or "not known"),
+        ("Protocol", ", ".join(f"{key} {value}" for key, value in record["protocol"].items())),
+        ("Made by", f"gpam-suite, commit {commit}, configuration {record['config_hash']}"),
+    ]
+    metrics = [f"| {name} | {number(value, 3)} |" for name, value in record["metrics"].items()]
+    return "\n".join(
+        [
+            f"# {record['model_label']}, {record['dataset_label']}",
+            "",
+            "| | |",
+            "| :--- | :--- |",
+            *(f"| {name} | {value} |" for name, value in rows),
+            "",
+            "One seed of one small training: what it shows about the attention is in the table of the experiment "
+            f"`{record['experiment']}`, over seeds, not here.",
+            "",
+            "| Metric | Value |",
+            "| :--- | ---: |",
+            *metrics,
+            "",
+            "```python",
+            "from gpam_suite.tools.pretrained import load",
+            "",
+            'model = load("this folder")',
+            f"print({call})",
+            "```",
+            "",
+        ]
+    )

@@ -1,5 +1,0 @@
-"""One run: prepare, train and evaluate in a process of its own, record."""
-
-from gpam_suite.training.run import run
-
-__all__ = ["run"]
