@@ -72,9 +72,8 @@ def table_settings(record: Record) -> dict[str, Any]:
 
 
 def model_settings(record: Record) -> dict[str, Any]:
-    """What the seeds of one row share: the model's label, attention and options; without ``config.yaml`` the label and
-    the options."""
-    return {"label": record["model_label"], **record["options"], **(_read(record).get("model") or {})}
+    """The ``model`` node of a run's configuration: what the seeds of one row share. Empty without ``config.yaml``."""
+    return _read(record).get("model") or {}
 
 
 def all_settings(record: Record) -> dict[str, Any]:

@@ -361,7 +361,9 @@ def _refuse_repeated(group: list[Record]) -> None:
                 f"{one['config_hash']} in {one.folder} and {other['config_hash']} in {other.folder}. "
                 "Delete the one that is out of date."
             )
-        options = [model_settings(record) for record in (one, other)]
+        options = [{"label": record["model_label"], **record["options"]} for record in (one, other)]
+        if all(nodes := [model_settings(record) for record in (one, other)]):
+            options = [of | node for of, node in zip(options, nodes, strict=True)]
         if options[0] != options[1]:
             keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))
             differing = ", ".join(f"{key} ({options[0].get(key)} and {options[1].get(key)})" for key in keys)
