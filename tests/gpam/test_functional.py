@@ -321,13 +321,46 @@ def test_gradients_are_computed_only_where_they_are_required(backend):
 
 
 @pytest.mark.parametrize("backend", FUSED)
-def test_double_backward_raises(backend):
+@pytest.mark.parametrize("upstream", [lambda out: out.square(), lambda out: out], ids=["squared", "constant"])
+@pytest.mark.parametrize("leaf", range(4))
+def test_double_backward_raises(backend, upstream, leaf):
+    """Also where the incoming gradient is a constant, and a loss has other parts."""
     generator = torch.Generator().manual_seed(6)
-    q, q_neg, k, v = (random_heads(generator, 1, 1, 4, 2)[0] for _ in range(4))
-    out = dual_softmax(q, q_neg, k, v, 1.2, 0.3, backend=backend)
-    (grad,) = torch.autograd.grad((out**2).sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
+    leaves = [random_heads(generator, 1, 1, 4, 2)[0] for _ in range(4)]
+    out = dual_softmax(*leaves, 1.2, 0.3, backend=backend)
+    (grad,) = torch.autograd.grad(upstream(out).sum(), leaves[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="a second derivative"):
+        torch.autograd.grad(out.sum() + grad.square().sum(), leaves[leaf])
+
+
+@pytest.mark.parametrize("backend", ("auto", *BACKENDS))
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_stands_at_padded_places_is_not_seen(backend, value, causal):
+    generator = torch.Generator().manual_seed(7)
+    inputs = [random_heads(generator, 2, 2, 9, 4)[0] for _ in range(4)]
+    mask = padding(2, 9, "right")
+    spoiled = [inputs[0], inputs[1], *(t.detach().masked_fill(mask[:, None, :, None], value) for t in inputs[2:])]
+    spoiled[2:] = [tensor.requires_grad_() for tensor in spoiled[2:]]
+    options = {"key_padding_mask": mask, "causal": causal, "backend": backend}
+    got, want = (
+        forward_and_gradients(dual_softmax(*given, 1.3, 0.4, **options), given, torch.Generator().manual_seed(2))
+        for given in (spoiled, inputs)
+    )
+    for ours, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("backend", ("auto", *BACKENDS))
+def test_autocast_computes_in_its_dtype(backend):
+    generator = torch.Generator().manual_seed(8)
+    inputs = [random_heads(generator, 2, 2, 9, 4, dtype=torch.float32)[0] for _ in range(4)]
+    mixed = [inputs[0], inputs[1].bfloat16(), *inputs[2:]]
+    want = dual_softmax(*(tensor.bfloat16() for tensor in inputs), 1.3, 0.4, backend=backend)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = dual_softmax(*mixed, 1.3, 0.4, backend=backend)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+    assert all(torch.isfinite(grad).all() for grad in torch.autograd.grad(got.sum(), inputs))
 
 
 def test_mistakes_are_named():

@@ -1,5 +1,7 @@
 """How a call is dispatched and cut: tables of pure functions."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
@@ -15,7 +17,7 @@ LAPTOP = {"batch": 100, "heads": 4, "target": 20, "source": 20, "head_dim": 32, 
 LONG = {"batch": 1, "heads": 8, "target": 4096, "source": 4096, "causal": True}
 FULL = {"batch": 4, "heads": 8, "target": 512, "source": 512}
 GPU = {"device_type": "cuda"}
-HALF = {"dtype": torch.bfloat16}
+HALF = {"dtype": torch.bfloat16, "flash": True}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,7 @@ HALF = {"dtype": torch.bfloat16}
         (LM | GPU | HALF | {"padded": True}, 2, "sdpa"),
         (LM | GPU | HALF | {"shared_keys": False}, 2, "sdpa"),
         (LM | GPU | HALF, 1, "sdpa"),
+        (LM | GPU | HALF | {"flash": False}, 2, "sdpa"),
         (LM | GPU | {"dropout": 0.1}, 2, "sdpa"),
         (LM | GPU | {"dropout": 0.1, "dropout_on": "combined"}, 2, "reference"),
         (LM | GPU | {"dropout": 0.1, "dropout_on": "combined"}, 1, "sdpa"),
@@ -53,8 +56,27 @@ HALF = {"dtype": torch.bfloat16}
 )
 def test_choose_backend(case, branches, want):
     plain = {"head_dim": 64, "value_dim": 64, "causal": False, "dropout": 0.0, "dropout_on": "branches"}
-    plain |= {"dtype": torch.float32, "device_type": "cpu", "shared_keys": True, "padded": False}
+    plain |= {"dtype": torch.float32, "device_type": "cpu", "flash": False, "shared_keys": True, "padded": False}
     assert choose_backend(**(plain | case), branches=branches) == want
+
+
+@pytest.mark.parametrize(
+    "dtype, head_dim, value_dim, capability, want",
+    [
+        (torch.bfloat16, 64, 64, (8, 0), True),
+        (torch.float16, 256, 256, (9, 0), True),
+        (torch.bfloat16, 264, 264, (9, 0), False),
+        (torch.bfloat16, 64, 32, (9, 0), False),
+        (torch.float16, 64, 64, (7, 5), False),
+        (torch.float32, 64, 64, (9, 0), False),
+    ],
+)
+def test_where_flash_attention_runs(dtype, head_dim, value_dim, capability, want, monkeypatch):
+    """PyTorch's own conditions; a GPU is not at hand here, so the tensors only say that they lie on one."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    values = SimpleNamespace(device=torch.device("cuda"), dtype=dtype, shape=(1, 1, 4, value_dim))
+    problem = SimpleNamespace(values=values, queries=[torch.empty(1, 1, 4, head_dim)])
+    assert functional._has_flash(problem) is want
 
 
 def test_auto_runs_what_is_chosen(monkeypatch):
@@ -74,7 +96,7 @@ def test_auto_runs_what_is_chosen(monkeypatch):
     assert seen == {
         "batch": 2, "heads": 3, "target": 5, "source": 6, "head_dim": 4, "value_dim": 8, "branches": 2, "causal": False,
         "dropout": 0.1, "dropout_on": "combined", "dtype": torch.float32, "device_type": "cpu",
-        "shared_keys": True, "padded": False,
+        "flash": False, "shared_keys": True, "padded": False,
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ fused backends: it raises an error.
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 from gpam.attention.backends.batched import batched
@@ -133,20 +134,29 @@ def sum_of_softmaxes(
         v: ``[batch, heads, source, value_dim]``.
         weights: the ``c_j`` with their signs; kinds, and the other arguments, as in :func:`dual_softmax`.
 
+    Under autocast everything is computed in its dtype, as by PyTorch's own attention.
+
     A branch whose query is zero averages the visible values: ``A - uniform`` ("centred" attention) is the weights
     ``(1, -1)`` with a second query of zeros.
     """
-    problem = make_problem(
-        queries,
-        keys,
-        v,
-        weights,
-        key_padding_mask=key_padding_mask,
-        causal=causal,
-        dropout=dropout,
-        dropout_on=dropout_on,
-    )
-    return _RUN[_resolve(backend, problem)](problem)
+    device = v.device.type
+    if torch.is_autocast_enabled(device):
+        keys = (keys,) if isinstance(keys, Tensor) else keys
+        dtype = torch.get_autocast_dtype(device)
+        *tensors, v = (tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in (*queries, *keys, v))
+        queries, keys = tensors[: len(queries)], tensors[len(queries) :]
+    with torch.autocast(device, enabled=False):
+        problem = make_problem(
+            queries,
+            keys,
+            v,
+            weights,
+            key_padding_mask=key_padding_mask,
+            causal=causal,
+            dropout=dropout,
+            dropout_on=dropout_on,
+        )
+        return _RUN[_resolve(backend, problem)](problem)
 
 
 def _resolve(backend: str, problem: Problem) -> str:
@@ -165,10 +175,21 @@ def _resolve(backend: str, problem: Problem) -> str:
             dropout_on=problem.dropout_on,
             dtype=problem.values.dtype,
             device_type=problem.values.device.type,
+            flash=_has_flash(problem),
             shared_keys=len(problem.keys) == 1,
             padded=problem.key_padding_mask is not None,
         )
     return checked_backend(backend)
+
+
+def _has_flash(problem: Problem) -> bool:
+    """Whether PyTorch's flash kernel takes these tensors: GPUs from compute capability 8.0, half precision, heads of
+    one width of at most 256."""
+    values = problem.values
+    if values.device.type != "cuda" or values.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    head_dim = problem.queries[0].shape[-1]
+    return head_dim == values.shape[-1] <= 256 and torch.cuda.get_device_capability(values.device) >= (8, 0)
 
 
 def checked_backend(backend: str) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gpam.attention.backends.dropout import fill_dropout, random_words
 from gpam.attention.backends.masks import hidden_rows
 from gpam.attention.backends.problem import Problem
+from gpam.autograd import once_differentiable
 
 
 def batched(problem: Problem) -> Tensor:

@@ -27,6 +27,7 @@ def choose_backend(
     dropout_on: str,
     dtype: torch.dtype,
     device_type: str,
+    flash: bool,
     shared_keys: bool,
     padded: bool,
 ) -> str:
@@ -48,7 +49,7 @@ def choose_backend(
     - One query a sequence (decoding), branches that share keys: "packed" reads keys and values once.
 
     Off the CPU: PyTorch's own fused kernels.  "grouped" takes two branches in one call where its flash kernel can
-    (half precision, shared keys, no padding), else "sdpa" makes a call a branch; neither can drop the sum of two
+    (``flash``, shared keys, no padding), else "sdpa" makes a call a branch; neither can drop the sum of two
     branches, so that case is left to "reference".  "triton" is never chosen: it has not been timed on a GPU yet.
     """
     if target == 1 and branches > 1 and shared_keys:
@@ -56,8 +57,7 @@ def choose_backend(
     if device_type != "cpu":
         if branches > 1 and dropout > 0 and dropout_on == "combined":
             return "reference"
-        half = dtype in (torch.float16, torch.bfloat16)
-        return "grouped" if branches > 1 and shared_keys and half and not padded else "sdpa"
+        return "grouped" if branches > 1 and shared_keys and flash and not padded else "sdpa"
     sdpa_is_fused = dropout == 0 and head_dim == value_dim and dtype in (torch.float32, torch.float64)
     short = min(target, source) <= SHORT or (causal and target <= 1024)
     if branches == 1 and sdpa_is_fused and not short:

@@ -91,6 +91,8 @@ def make_problem(
         )
     if len(weights) != len(queries):
         raise UsageError(f"one weight a branch is needed: got {len(weights)} weights for {len(queries)} queries")
+    if key_padding_mask is not None:
+        keys, values = tuple(_hide(key, key_padding_mask) for key in keys), _hide(values, key_padding_mask)
     return Problem(
         queries,
         keys,
@@ -102,6 +104,13 @@ def make_problem(
         dropout_on,
         plain=len(queries) == 1 and isinstance(weights[0], int | float) and weights[0] == 1,
     )
+
+
+def _hide(tensor: Tensor, padding: Tensor) -> Tensor:
+    """``tensor`` with zeros at padded places, if it needs them: a weight of 0 does not hide an infinity or a NaN."""
+    if tensor.device.type == "cpu" and bool(tensor.detach().sum().isfinite()):  # asking a GPU would wait for it
+        return tensor
+    return tensor.masked_fill(padding[:, None, :, None], 0.0)
 
 
 def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values: Tensor) -> None:

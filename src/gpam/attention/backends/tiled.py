@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gpam.attention.backends import tiling
 from gpam.attention.backends.dropout import fill_dropout
@@ -24,6 +23,7 @@ from gpam.attention.backends.masks import hidden_rows
 from gpam.attention.backends.problem import Problem
 from gpam.attention.backends.tiling import LANE, Chunk, RowBlock, chunks, padded, row_blocks
 from gpam.attention.backends.workspace import Layout, Stack, Tile, Workspace
+from gpam.autograd import once_differentiable
 
 # Elements of a head's tile from which PyTorch's backward of a softmax, a call a head, beats three passes over all.
 ONE_PASS = 1 << 17

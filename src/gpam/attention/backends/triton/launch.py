@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from gpam.attention.backends.problem import Problem
+from gpam.autograd import once_differentiable
 from gpam.errors import UsageError
 
 try:
