@@ -52,6 +52,7 @@ class GPAMMultiheadAttention(MultiheadAttention):
         ``[heads, batch, target, source]`` with ``need_head_weights``."""
         if before_softmax:
             raise NotImplementedError("before_softmax has no meaning for a mechanism that is not one softmax")
+        self.mechanism.retain_dropout = self.dropout_module.apply_during_inference
         target, batch, _ = query.shape
         state = None if incremental_state is None else self._get_input_buffer(incremental_state)
         if static_kv and state and "prev_key" in state:

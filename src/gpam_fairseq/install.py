@@ -27,7 +27,7 @@ def install_attention(model: nn.Module, attention: str, options: Mapping[str, An
     """
     checked = options_of(attention, options)
     checked_backend(backend)
-    _check_layerdrop(model, attention)
+    _check_every_layer(model, attention)
     found = list(_stock_attention(model))
     if not found:
         raise UsageError(f"{type(model).__name__} has no attention module of stock fairseq to replace by '{attention}'")
@@ -49,12 +49,20 @@ def install_attention(model: nn.Module, attention: str, options: Mapping[str, An
     return model
 
 
-def _check_layerdrop(model: nn.Module, attention: str) -> None:
-    dropping = [module.p for module in model.modules() if isinstance(module, LayerDropModuleList) and module.p > 0]
-    if dropping and mechanism_class(attention).needs_every_layer:
-        raise UsageError(
-            f"attention '{attention}' hands values from layer to layer: got layerdrop {dropping[0]}, wanted 0"
-        )
+def _check_every_layer(model: nn.Module, attention: str) -> None:
+    """A mechanism that hands values from layer to layer needs every layer to run, once and in order."""
+    if not mechanism_class(attention).needs_every_layer:
+        return
+    for module in model.modules():
+        if isinstance(module, LayerDropModuleList) and module.p > 0:
+            raise UsageError(
+                f"attention '{attention}' hands values from layer to layer: got layerdrop {module.p}, wanted 0"
+            )
+        if hasattr(module, "precheckpoint_forward"):
+            raise UsageError(
+                f"attention '{attention}' hands values from layer to layer, so none can be computed again by itself: "
+                "got checkpoint_activations, wanted it off"
+            )
 
 
 def _layer_norm_behind(layer: nn.Module) -> nn.Module:

@@ -400,6 +400,50 @@ def test_contranorm_after_block(similarity, causal):
         assert_close(part[:, 0], whole[order, step], **EXACT)
 
 
+@every_case
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_autocast_of_float32_inputs(case, need_weights):
+    """Values and gradients are those of float32 within what bfloat16 can hold."""
+    called = Called(case, dtype=torch.float32)
+    given = inputs(dtype=torch.float32).map(lambda tensor: tensor.requires_grad_())
+    options = {"key_padding_mask": torch.tensor(PADDING), "causal": True, "need_weights": need_weights}
+    wrt = [given.q, given.k, given.v, *called.mechanism.parameters()]
+    found = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            output, _ = called(given, **options)
+        gradients = torch.autograd.grad(output.float().square().sum(), wrt, allow_unused=True)
+        found.append([output.float(), *(gradient for gradient in gradients if gradient is not None)])
+    for plain, low in zip(*found, strict=True):
+        assert (low - plain).norm() <= 0.05 * plain.norm() + 1e-3, (plain, low)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_contranorm_behind_a_block_under_autocast(similarity):
+    mechanism = build("contranorm", Site(EMBED, HEADS), {"contranorm_similarity": similarity})
+    x = inputs(dtype=torch.float32).x
+    with torch.autocast("cpu", torch.bfloat16):
+        got = mechanism.after_block(x, causal=True)
+    assert got.dtype == torch.float32
+    assert_close(got, mechanism.after_block(x, causal=True), rtol=2e-2, atol=2e-2)
+
+
+def test_contranorm_that_nobody_calls_behind_the_block_says_so():
+    mechanism, given = build("contranorm", Site(EMBED, HEADS)).double(), inputs()
+    for _ in range(2):  # as in a model: nothing to say
+        mechanism(given.q, given.k, given.v)
+        mechanism.after_block(given.x)
+    mechanism(given.q, given.k, given.v)
+    with pytest.warns(UserWarning, match=r"'contranorm' is softmax by itself: call after_block\(x\)"):
+        mechanism(given.q, given.k, given.v)
+
+
+def test_neutreno_of_one_layer_says_that_it_is_softmax():
+    with pytest.warns(UserWarning, match="'neutreno' in a stack of one layer is softmax"):
+        build("neutreno", Site(EMBED, HEADS))
+    build("neutreno", Site(EMBED, HEADS, layers=2))
+
+
 @pytest.mark.parametrize("init", ["negative_identity", "xavier"])
 def test_dagpam_initialisation(init):
     mechanism = build("dagpam", Site(64, 4), {"query_neg_init": init, "negative_key": "separate"})

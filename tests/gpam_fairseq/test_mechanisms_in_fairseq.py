@@ -222,6 +222,24 @@ def test_neutreno_refuses_layerdrop(kind):
     tiny_model("nmt", "dagpam", **{f"{kind}_layerdrop": 0.2})
 
 
+@pytest.mark.parametrize("kind", ["lm", "nmt"])
+def test_neutreno_refuses_layers_that_are_computed_twice(kind):
+    """In the backward pass a layer would find the values of another layer's pass, or none."""
+    with pytest.raises(UsageError, match="got checkpoint_activations, wanted it off"):
+        tiny_model(kind, "neutreno", checkpoint_activations=True)
+    logits(tiny_model(kind, "dagpam", checkpoint_activations=True), kind).sum().backward()
+
+
+@every_mechanism
+def test_dropout_that_is_retained_reaches_the_weights(attention):
+    for modules, dropped in ((None, True), (["MultiheadAttention"], True), (["Elsewhere"], False)):
+        model = tiny_model("lm", attention, attention_dropout=0.5).eval()
+        with torch.no_grad():
+            assert torch.equal(logits(model, "lm"), logits(model, "lm"))
+            model.make_generation_fast_(retain_dropout=True, retain_dropout_modules=modules)
+            assert torch.equal(logits(model, "lm"), logits(model, "lm")) != dropped
+
+
 def test_neutreno_stacks_are_apart_and_left_empty():
     model = tiny_model("nmt", "neutreno")
     logits(model, "nmt")

@@ -46,6 +46,8 @@ class Mechanism(nn.Module):
         self.stack = StackMemory()
         #: How a sum of softmaxes is computed (``gpam.attention.functional``); no mechanism's numbers depend on it.
         self.backend = "auto"
+        #: Attention dropout in evaluation too (fairseq's ``--retain-dropout``).
+        self.retain_dropout = False
 
     @classmethod
     def used_at(cls, site: Site, options: Any) -> bool:
@@ -111,7 +113,7 @@ class Mechanism(nn.Module):
 
     @property
     def active_dropout(self) -> float:
-        return self.site.dropout if self.training else 0.0
+        return self.site.dropout if self.training or self.retain_dropout else 0.0
 
     def dropped(self, weights: Tensor) -> Tensor:
         """Attention dropout (none in evaluation)."""

@@ -17,7 +17,8 @@ class Facts:
     ``row_sum`` and ``weight_range`` are words; the numbers for a built module are its :meth:`Mechanism.row_sum` and
     :meth:`Mechanism.weight_range`. Where ``cross`` is false, cross attention keeps softmax. ``limits`` says why
     something is not supported, and must say so where ``causal``, ``cross`` or ``incremental`` is false; ``note`` says
-    what else a reader of the row has to know.
+    what else a reader of the row has to know. ``departures`` says where ours is not what its source or the authors'
+    code has, and what was chosen where they say nothing.
 
     ``extra_parameters(site, options)`` counts parameters beyond those of softmax attention at a site where the
     mechanism stands. ``flops(site, target, source, options)`` counts the forward operations of the core for one
@@ -37,6 +38,7 @@ class Facts:
     incremental: bool = True
     limits: str = ""
     note: str = ""
+    departures: str = "none known"
 
 
 def no_parameters(site: Site, options: Any) -> int:

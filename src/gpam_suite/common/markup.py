@@ -14,6 +14,7 @@ _TEXT_COLUMNS |= {
     "Weights lie in",
     "Negative",
     "Source",
+    "Departs from its source",
     "Causal",
     "Cross",
     "Incremental",

@@ -40,6 +40,7 @@ def catalogue(measured: Path = MEASURED) -> str:
             [name, f"`{field.name}`", f"`{field.default}`", field.metadata["help"]]
             for field in dataclasses.fields(mechanism.Options)
         ]
+    departures = [[name, mechanism_class(name).facts.departures] for name in names()]
     heads = f"width {SITE.embed_dim}, {SITE.num_heads} heads"
     return "\n".join(
         [
@@ -59,6 +60,11 @@ def catalogue(measured: Path = MEASURED) -> str:
             markdown(costs, prices),
             *limits,
             "",
+            "## Departures",
+            "",
+            "Where ours is not what its source or the authors' code has, and what was chosen where they say nothing.",
+            "",
+            markdown(["Mechanism", "Departs from its source"], departures),
             "## Options",
             "",
             markdown(["Mechanism", "Option", "Default", "Meaning"], options),

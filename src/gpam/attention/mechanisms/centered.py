@@ -25,6 +25,7 @@ class Centered(AffineSoftmax):
         negative=True,
         extra_parameters=no_parameters,
         flops=products(2),
+        departures="dropout falls on the weights: the source's place for it is not known",
     )
 
     @property

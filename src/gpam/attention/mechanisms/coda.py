@@ -31,6 +31,7 @@ class CoDA(Mechanism):
         negative=True,
         extra_parameters=no_parameters,
         flops=products(3),
+        departures="dropout falls on the weights (the source's place for it is not known); alpha and beta are 1",
     )
 
     def weight_range(self) -> tuple[float, float]:

@@ -42,6 +42,7 @@ class Cog(Mechanism):
         negative=True,
         extra_parameters=no_parameters,
         flops=products(2),
+        departures="dropout falls on the weights: the authors' code has none",
     )
 
     @classmethod

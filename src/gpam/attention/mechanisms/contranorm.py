@@ -25,6 +25,8 @@ softmax. The weights are those of the softmax. No parameters. Dropout on the att
 """
 
 import dataclasses
+import warnings
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -63,12 +65,31 @@ class ContraNorm(Softmax):
         extra_parameters=no_parameters,
         flops=products(4),
         cross=False,
-        limits="it follows self attention only: cross attention is plain softmax",
+        limits="it follows self attention only: cross attention is plain softmax, and so is a module by itself, whose "
+        "after_block nobody calls",
+        departures=(
+            "behind attention only, where the authors' ImageNet code has one at every LayerNorm; s is 0.1 "
+            "for every task"
+        ),
     )
+
+    def __init__(self, site: Site, options: ContraNormOptions) -> None:
+        super().__init__(site, options)
+        self._followed = True  # by after_block, the last time
 
     @classmethod
     def used_at(cls, site: Site, options: ContraNormOptions) -> bool:
         return site.role != "cross"
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        if not self._followed:
+            warnings.warn(
+                "attention 'contranorm' is softmax by itself: call after_block(x) on the sum of the block's output and "
+                "its residual, before the layer norm that reads it",
+                stacklevel=2,
+            )
+        self._followed = False
+        return super().forward(*args, **kwargs)
 
     def after_block(
         self,
@@ -78,6 +99,7 @@ class ContraNorm(Softmax):
         causal: bool = False,
         state: dict[str, Tensor] | None = None,
     ) -> Tensor:
+        self._followed = True
         seen = x
         if state is not None:
             if "contranorm_seen" in state:

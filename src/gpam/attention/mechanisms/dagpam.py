@@ -110,6 +110,7 @@ class DaGPAM(Mechanism):
         negative=True,
         extra_parameters=_extra_parameters,
         flops=_flops,
+        departures="what the paper leaves open is an option each: see paper-unknowns.md",
     )
 
     def row_sum(self) -> float | Tensor:

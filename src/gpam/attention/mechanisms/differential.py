@@ -48,6 +48,7 @@ class Differential(Mechanism):
         negative=True,
         extra_parameters=lambda site, options: 6 * site.head_dim,
         flops=products(2),
+        departures="dropout falls on the weights: the authors' code has none",
     )
 
     def __init__(self, site: Site, options: NoOptions) -> None:

@@ -42,6 +42,10 @@ class DifferentialV2(Mechanism):
         flops=lambda site, target, source, options: (
             products(3)(site, target, source, options) + 2 * target * site.embed_dim * (site.embed_dim + site.num_heads)
         ),
+        departures=(
+            "initial values are ours, as the authors give none: W_Q2 like fairseq's query projection, W_l "
+            "like any nn.Linear; dropout falls on the weights, where their code has none"
+        ),
     )
 
     def __init__(self, site: Site, options: NoOptions) -> None:

@@ -18,6 +18,7 @@ into the first layer's values. Dropout falls on ``A``, as in the authors' code. 
 """
 
 import dataclasses
+import warnings
 
 from torch import Tensor
 
@@ -53,6 +54,15 @@ class NeuTRENO(Softmax):
         cross=False,
         limits="in cross attention a target has no own values: softmax stays there",
     )
+
+    def __init__(self, site: Site, options: NeuTRENOOptions) -> None:
+        super().__init__(site, options)
+        if site.layers == 1:
+            warnings.warn(
+                "attention 'neutreno' in a stack of one layer is softmax: build each layer with Site(layer=..., "
+                "layers=...) and give all of them one StackMemory",
+                stacklevel=3,
+            )
 
     @classmethod
     def used_at(cls, site: Site, options: NeuTRENOOptions) -> bool:

@@ -31,6 +31,10 @@ class NON(Mechanism):
         negative=True,
         extra_parameters=no_parameters,
         flops=products(2),
+        departures=(
+            "no layer norm around the sub-layer but the recipe's own, where the authors put one; n is the "
+            "keys that a row sees, not the padded length; the exact GELU; dropout falls on the weights"
+        ),
     )
 
     def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:

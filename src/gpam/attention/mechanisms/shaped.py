@@ -41,6 +41,10 @@ class Shaped(AffineSoftmax):
         flops=products(2),
         cross=False,
         limits="in cross attention a target has no own position: softmax stays there",
+        departures=(
+            "factors, their start and dropout follow He and Hofmann's code; the source's width-dependent "
+            "temperature is left out"
+        ),
     )
 
     def __init__(self, site: Site, options: NoOptions) -> None:

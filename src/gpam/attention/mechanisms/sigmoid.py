@@ -41,6 +41,10 @@ class Sigmoid(Mechanism):
         negative=False,
         extra_parameters=no_parameters,
         flops=products(2),
+        departures=(
+            "n is the keys that a row sees, where the source has one training length for all rows (option "
+            "sigmoid_length)"
+        ),
     )
 
     def weight_range(self) -> tuple[float, float]:
