@@ -44,4 +44,5 @@ else
   install --no-warn-conflicts --constraint constraints.txt torch
 fi
 install --no-deps --no-build-isolation --editable .
+"$venv/bin/python" -c 'from gpam_fairseq.trainer import products; print("setup:", products.build())'
 touch "$venv/.installed"

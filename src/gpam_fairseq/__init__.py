@@ -1,7 +1,11 @@
 """fairseq plugin (``--user-dir src/gpam_fairseq``): every mechanism of ``gpam.attention`` as an attention type."""
 
-import gpam_fairseq.compat
-import gpam_fairseq.models
-import gpam_fairseq.recall
+from gpam_fairseq.trainer import products
+
+products.use()  # before torch is loaded
+
+import gpam_fairseq.compat  # noqa: E402
+import gpam_fairseq.models  # noqa: E402
+import gpam_fairseq.recall  # noqa: E402
 
 __all__: list[str] = []

@@ -1,7 +1,8 @@
 """fairseq's commands with the plugin: ``python -m gpam_fairseq train DATA --arch gpam_iwslt_de_en --attention dagpam``.
 
 They take the options of fairseq-train, fairseq-generate and so on. Those scripts themselves import fairseq before
-they look at ``--user-dir``, which fails on Python 3.11.
+they look at ``--user-dir``, which fails on Python 3.11. Training takes the fast step (docs/performance.md);
+GPAM_FAST=0 in the environment leaves fairseq's own as it is.
 """
 
 import argparse
@@ -13,6 +14,8 @@ from typing import NoReturn
 
 import gpam_fairseq  # noqa: F401  (also in the processes that torch.multiprocessing starts)
 from gpam_fairseq.config import attention_fields
+from gpam_fairseq.trainer import switch
+from gpam_fairseq.trainer.fast import fast_step
 
 from gpam.errors import UsageError, did_you_mean
 
@@ -57,7 +60,7 @@ def main() -> int:
         return 2
     sys.argv[0] = f"gpam_fairseq {command}"
     try:
-        with _one_sentence_for_wrong_arguments():
+        with _one_sentence_for_wrong_arguments(), fast_step() if switch.wanted() else contextlib.nullcontext():
             importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}").cli_main()
     except (UsageError, OSError) as error:  # fairseq tells of a missing corpus or checkpoint by an OSError
         print(f"gpam_fairseq {command}: {error}", file=sys.stderr)
@@ -67,3 +70,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+elif __name__ == "__mp_main__" and switch.wanted():  # fairseq starts a process a GPU, which reads this file again
+    contextlib.ExitStack().enter_context(fast_step())

@@ -18,7 +18,7 @@ NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name", "comma
 """Top-level nodes that say where a run writes, and how it is logged and watched: they cannot change a number."""
 MODEL_FACTS = ("name", "label", "attention", "control")
 """Keys of the ``model`` node that are not options of the mechanism."""
-_BEFORE_THE_CHOICE = {"devices": 1, "precision": "fp32"}
+_BEFORE_THE_CHOICE = {"devices": 1, "precision": "fp32", "fast": False}
 """Keys of the ``gpu`` node that came later, with what they were till then: a run keeps its hash."""
 LONG_KINDS = {
     "characters": "fairseq.task.tokens_per_sample",
@@ -83,6 +83,7 @@ def check(cfg: DictConfig) -> None:
     every = OmegaConf.select(cfg, "checks.attention_every") if "checks" in cfg else 0  # a plan trains nothing
     if isinstance(every, bool) or not isinstance(every, int) or every < 0:
         raise UsageError(f"checks.attention_every: got '{every}', wanted a whole number of updates, or 0 for no checks")
+    fast(cfg)
     if cfg.recipe.task != cfg.dataset.task:
         raise UsageError(
             f"recipe '{cfg.recipe.name}' is for {cfg.recipe.task} and data set '{cfg.dataset.name}' is for "
@@ -226,8 +227,20 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that can change a number: the resolved configuration without places and logging."""
     found = {key: value for key, value in _plain(cfg).items() if key not in NOT_PART_OF_A_RESULT}
     if "gpu" in found:
+        found["gpu"]["fast"] = fast(cfg)
         found["gpu"] = {key: value for key, value in found["gpu"].items() if _BEFORE_THE_CHOICE.get(key) != value}
     return found
+
+
+def fast(cfg: DictConfig) -> bool:
+    """``gpu.fast``, whether training takes the fast step; false in the configuration of a run from before it.
+
+    It decides a run's identity, and nothing else of the step does: whether a machine has a use for the library of fast
+    products is a fact of the machine and stands in the record's hardware.
+    """
+    from gpam_fairseq.trainer.switch import read
+
+    return read(OmegaConf.select(cfg, "gpu.fast", default=False), "gpu.fast")
 
 
 def overrides_label(cfg: DictConfig) -> str:

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gpam_fairseq.trainer.cross_entropy import negative_log_likelihoods
+from gpam_fairseq.trainer.fast import output_weight
+
 import torch
 from torch import Tensor
 
@@ -57,12 +60,20 @@ def token_nll(
         scored = blocks[0][1] - blocks[0][0]
         features, _ = model.decoder.extract_features(source, None)
         target = torch.stack([stream[start:end] for _, start, end in blocks]).to(device)
-        logits = model.decoder.output_layer(features[:, scored:])
-        log_probabilities = model.get_normalized_probs((logits, None), log_probs=True, sample={"target": target})
-        nll = -log_probabilities.gather(-1, target.unsqueeze(-1)).squeeze(-1).float().cpu()
+        nll = _nll(model, features[:, scored:], target).float().cpu()
         for (_, start, end), row in zip(blocks, nll, strict=True):
             scores[start:end] = row
     return scores
+
+
+def _nll(model: Any, features: Tensor, target: Tensor) -> Tensor:
+    """``-ln p(target)``, ``[blocks, scored tokens]``; by chunks of rows where the output layer is a plain product."""
+    weight = output_weight(model.decoder)
+    if weight is not None:
+        return negative_log_likelihoods(features.flatten(0, 1), weight, target.flatten()).view(target.shape)
+    logits = model.decoder.output_layer(features)
+    log_probabilities = model.get_normalized_probs((logits, None), log_probs=True, sample={"target": target})
+    return -log_probabilities.gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
 Block = tuple[int, int, int]

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,13 @@ def command() -> str:
     return " ".join(["python", name, *words])
 
 
-def for_worker(threads: int) -> dict[str, str]:
-    """The environment variables of a process that trains with ``threads`` threads."""
+def for_worker(gpu: Mapping[str, Any]) -> dict[str, str]:
+    """The environment variables of a process that trains as the configuration's node ``gpu`` says."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": str(gpu["threads"]),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": path,
+        "GPAM_FAST": str(gpu.get("fast", False)),
+    }

@@ -32,7 +32,7 @@ def follow(cfg: DictConfig, folder: Path, place: Place) -> None:
     while not (folder / CONFIG).is_file():  # torchrun and srun stop the others when the first one fails
         time.sleep(0.2)
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-    variables = for_worker(cfg.gpu.threads) | place.variables() | {CHECK_EVERY: str(cfg.checks.attention_every)}
+    variables = for_worker(cfg.gpu) | place.variables() | {CHECK_EVERY: str(cfg.checks.attention_every)}
     command = worker_command(place.world, folder, prepared.folder)
     path = rank_log(folder, place.rank)
     with path.open("a", encoding="utf-8") as file:

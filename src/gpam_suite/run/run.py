@@ -96,7 +96,7 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
 
 def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> tuple[str, str | None]:
     """Train and evaluate in a process of their own; returns the status and, unless finished, the reason."""
-    variables = environment.for_worker(cfg.gpu.threads) | {CHECK_EVERY: str(cfg.checks.attention_every)}
+    variables = environment.for_worker(cfg.gpu) | {CHECK_EVERY: str(cfg.checks.attention_every)}
     command = worker_command(devices(cfg), folder, prepared.folder)
     with (
         (folder / WORKER_LOG).open("a", encoding="utf-8") as worker_log,
@@ -181,7 +181,7 @@ def _record(
         "attention_modules": outcome.get("attention_modules", {}),
         "versions": environment.versions(),
         "git": environment.git(),
-        "hardware": environment.hardware(),
+        "hardware": environment.hardware() | {"fast_products": outcome.get("fast_products", False)},
         "command": cfg.command or environment.command(),
         "started": started.isoformat(timespec="seconds"),
         "finished": ended.isoformat(timespec="seconds"),

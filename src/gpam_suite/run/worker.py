@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gpam_fairseq  # noqa: F401  (before fairseq)
+from gpam_fairseq.trainer import products
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -54,7 +55,12 @@ def main(folder: Path, data: Path) -> None:
     if not _is_trained(own, done):
         if is_first():
             cut_history(folder, done)
-        _train(own, folder, f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}")
+        _train(
+            own,
+            folder,
+            f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}",
+            OmegaConf.select(cfg, "gpu.fast", default=False),
+        )
     if not is_first():
         return
     trained = time.monotonic()
@@ -82,6 +88,7 @@ def main(folder: Path, data: Path) -> None:
         "train_seconds": float(last["extra_state"]["previous_training_time"]),
         "evaluate_seconds": time.monotonic() - trained,
         "peak_bytes": _peak_bytes(),
+        "fast_products": products.state().told,
         "world_size": own.distributed_training.distributed_world_size,
     }
     write_atomically(folder / OUTCOME, json.dumps(outcome))
@@ -103,9 +110,10 @@ def _is_trained(own: DictConfig, done: int) -> bool:
     return done >= own.optimization.max_update or (done > 0 and marked)
 
 
-def _train(own: DictConfig, folder: Path, title: str) -> None:
+def _train(own: DictConfig, folder: Path, title: str, with_fast_step: bool) -> None:
     from gpam_fairseq.config import attention_and_options
     from gpam_fairseq.install import check_attention
+    from gpam_fairseq.trainer.fast import fast_step
 
     from fairseq.distributed import utils as distributed_utils
     from fairseq.trainer import Trainer
@@ -126,6 +134,7 @@ def _train(own: DictConfig, folder: Path, title: str) -> None:
         located_divergence(),
         checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
         histories(folder, own.common.log_interval),
+        fast_step() if with_fast_step else contextlib.nullcontext(),
     ):
         distributed_utils.call_main(own, fairseq_train.main)
     leave()

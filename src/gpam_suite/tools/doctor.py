@@ -11,6 +11,7 @@ from gpam_suite.records import environment
 
 def lines() -> list[str]:
     """The report, one fact a line; each problem says what to do."""
+    products = _products()  # before anything else loads torch
     hardware = environment.hardware()
     report = ["installed"]
     report += [f"  {name:15} {version}" for name, version in environment.versions().items()]
@@ -21,6 +22,7 @@ def lines() -> list[str]:
         f"  {'GPU':15} {hardware['gpu'] or 'none visible'}" + (f" x {hardware['gpus']}" if hardware["gpus"] else "")
     ]
     report += [f"  {'C++ compiler':15} {shutil.which('g++') or 'none: setup cannot build fairseq; install g++'}"]
+    report += [f"  {'matrix products':15} {products}"]
     report += [f"  {'SLURM':15} {shutil.which('sbatch') or 'none'}"]
     report += [f"  {'data mirror':15} {_mirror()}"]
     report += [f"  {'wandb':15} {_wandb()}"]
@@ -30,6 +32,14 @@ def lines() -> list[str]:
         f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {hardware['gpus'] or os.cpu_count()} runs at a time"
     ]
     return report
+
+
+def _products() -> str:
+    try:
+        from gpam_fairseq.trainer import products
+    except (ImportError, UsageError):
+        return "not known, as fairseq does not work here"
+    return products.state().why
 
 
 def _mirror() -> str:

@@ -1,0 +1,4 @@
+"""What changes fairseq's training, and nothing of what is trained: the fast step (:mod:`.fast`) and what it is made of.
+
+Nothing is imported here, since :mod:`.products` has to be at work before torch is loaded.
+"""

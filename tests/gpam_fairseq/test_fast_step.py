@@ -1,0 +1,273 @@
+"""The fast step against fairseq's own: the same numbers in float64 and in training, and dropout that is dropout."""
+
+import contextlib
+import itertools
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from gpam_fairseq.trainer import cross_entropy as by_chunks
+from gpam_fairseq.trainer import products, switch
+from gpam_fairseq.trainer.adam import fused_step
+from gpam_fairseq.trainer.dropout import dropout
+from gpam_fairseq.trainer.fast import fast_step, output_weight
+
+import pytest
+import torch
+import toy
+from fairseq import checkpoint_utils, utils
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.optim.adam import Adam
+
+from gpam.errors import UsageError
+
+# ------------------------------------------------------------------------------------------------------------- dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.2, 0.5])
+def test_dropout_has_its_rate_and_scale_and_each_element_falls_by_itself(p):
+    torch.manual_seed(1)
+    elements, draws = 1 << 12, 256
+    kept = torch.stack([dropout(torch.ones(elements), p) for _ in range(draws)])
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)], rel=1e-4)
+    kept = kept.ne(0).double()
+    deviation = math.sqrt(p * (1 - p))
+    assert abs(float(kept.mean()) - (1 - p)) < 5 * deviation / math.sqrt(kept.numel())
+    centred = (kept - (1 - p)) / deviation
+    for distance in (1, 2, 3, 4, 5, 8, 64, 624):  # of one 64-bit draw, of the next, of the generator's state
+        together = centred[:, distance:] * centred[:, :-distance]
+        assert abs(float(together.mean())) < 5 / math.sqrt(together.numel()), distance
+    between_calls = centred[1:] * centred[:-1]
+    assert abs(float(between_calls.mean())) < 5 / math.sqrt(between_calls.numel())
+
+
+def test_dropout_drops_the_same_in_both_passes_and_follows_the_seed():
+    x = torch.randn(7, 33, 3, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(5)
+    out = dropout(x, 0.3)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(grad * x, out)
+    torch.manual_seed(5)
+    assert torch.equal(dropout(x, 0.3), out)
+    assert not torch.equal(dropout(x, 0.3), out)
+    torch.autograd.gradgradcheck(_seeded, x[0].detach().requires_grad_())
+
+
+def _seeded(x):
+    torch.manual_seed(5)
+    return dropout(x, 0.3) ** 3
+
+
+def test_every_dropout_of_a_model_is_the_fast_one_and_evaluation_drops_nothing():
+    model = toy.build(
+        "--task", "language_modeling", "--arch", "gpam_lm", "--attention", "gated", "--dropout", "0.5",
+        "--attention-dropout", "0.5", "--activation-dropout", "0.5", *toy.sizes("decoder"),
+    )  # fmt: skip
+    tokens = torch.randint(4, 16, (3, 9))
+    with fast_step(), torch.no_grad():
+        torch.manual_seed(1)
+        before = torch.get_rng_state()
+        assert not torch.equal(model.train()(tokens)[0], model(tokens)[0])
+        assert not torch.equal(torch.get_rng_state(), before)
+        after = torch.get_rng_state()
+        assert torch.equal(model.eval()(tokens)[0], model(tokens)[0])
+        assert torch.equal(torch.get_rng_state(), after)
+    with fast_step(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "dropout", None)  # PyTorch's own is called nowhere
+        model.train()(tokens)
+
+
+# ------------------------------------------------------------------------------------------------------- cross entropy
+
+
+def losses(arch, criterion, sentence_avg, extra, padded, fast):
+    """Loss, sample size, log and gradients in float64 of one batch."""
+    words = toy.dictionary(37)
+    stacks = ("decoder",) if arch == "gpam_lm" else ("encoder", "decoder")
+    task = "language_modeling" if arch == "gpam_lm" else "translation"
+    model = toy.build("--task", task, "--arch", arch, *toy.sizes(*stacks), *extra, source=words).double().eval()
+    target = toy.padded_batch(words, [9, 5, 7] if padded else [9, 9, 9], seed=1)
+    source = {"src_tokens": target.roll(1, 1), "src_lengths": torch.tensor([9] * 3)}
+    if arch != "gpam_lm":
+        source["prev_output_tokens"] = target.roll(1, 1)
+    sample = {"net_input": source, "target": target, "ntokens": int(target.ne(words.pad()).sum())}
+    made = SimpleNamespace(target_dictionary=words)
+    own = criterion(made, sentence_avg, *([0.1] if criterion is LabelSmoothedCrossEntropyCriterion else []))
+    with pytest.MonkeyPatch.context() as patch, fast_step() if fast else contextlib.nullcontext():
+        patch.setattr(by_chunks, "CHUNK", 37 * 5)  # several chunks, and one that is not full
+        patch.setattr(utils, "log_softmax", lambda x, dim, **_: torch.log_softmax(x, dim))  # fairseq's is in float32
+        loss, size, log = own(model, sample)
+        loss.backward()
+    return loss.detach(), size, log, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("criterion", [CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion])
+@pytest.mark.parametrize(
+    ("arch", "extra"),
+    [
+        ("gpam_lm", []),
+        ("gpam_lm", ["--share-decoder-input-output-embed"]),
+        ("gpam_nmt_base", ["--share-all-embeddings"]),
+    ],
+)
+@pytest.mark.parametrize(("sentence_avg", "padded"), itertools.product([False, True], repeat=2))
+def test_cross_entropy_by_chunks_is_fairseqs(criterion, arch, extra, sentence_avg, padded):
+    wanted = losses(arch, criterion, sentence_avg, extra, padded, fast=False)
+    found = losses(arch, criterion, sentence_avg, extra, padded, fast=True)
+    assert float(found[0]) == pytest.approx(float(wanted[0]), rel=1e-12)
+    assert found[1] == wanted[1]
+    assert {k: float(v) for k, v in found[2].items()} == pytest.approx({k: float(v) for k, v in wanted[2].items()})
+    assert found[3].keys() == wanted[3].keys()
+    for name, gradient in wanted[3].items():
+        assert torch.allclose(found[3][name], gradient, rtol=1e-10, atol=1e-12), name
+
+
+def test_rows_of_evaluation_are_the_log_softmaxs():
+    hidden, weight = torch.randn(50, 8, dtype=torch.float64), torch.randn(40, 8, dtype=torch.float64) * 30
+    target = torch.randint(0, 40, (50,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_chunks, "CHUNK", 40 * 16)
+        found = by_chunks.negative_log_likelihoods(hidden, weight, target)
+    wanted = -torch.log_softmax(hidden @ weight.t(), 1).gather(1, target[:, None]).squeeze(1)
+    assert torch.allclose(found, wanted, rtol=1e-12)
+
+
+def test_a_second_derivative_is_refused_and_not_dropped():
+    hidden = torch.randn(4, 3, requires_grad=True)
+    loss, _ = by_chunks.cross_entropy(hidden, torch.randn(5, 3), torch.tensor([0, 1, 2, 3]))
+    with pytest.raises(UsageError, match="second derivative"):
+        torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+def test_an_output_layer_that_is_no_plain_product_is_left_to_fairseq():
+    lm = ["--task", "language_modeling", "--arch", "gpam_lm", *toy.sizes("decoder")]
+    assert output_weight(toy.build(*lm).decoder) is not None
+    assert output_weight(toy.build(*lm).half().decoder) is None
+    adaptive = toy.build(*lm, "--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "8")
+    assert output_weight(adaptive.decoder) is None
+
+
+# ---------------------------------------------------------------------------------------------------------------- Adam
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_fused_adam_makes_fairseqs_updates(weight_decay):
+    torch.manual_seed(1)
+    start = [torch.randn(5, 4), torch.randn(7)]
+    made = []
+    for take_step in (Adam.step, fused_step):
+        parameters = [torch.nn.Parameter(x.clone()) for x in start]
+        # an eps that counts: added to the uncorrected root of the second moment
+        optimizer = Adam(parameters, lr=0.01, betas=(0.9, 0.98), eps=0.05, weight_decay=weight_decay)
+        generator = torch.Generator().manual_seed(2)
+        for update in range(20):
+            for number, parameter in enumerate(parameters):
+                parameter.grad = torch.randn(parameter.shape, generator=generator)
+                if number == 1 and update % 3 == 0:
+                    parameter.grad = None  # its count of updates falls behind
+            optimizer.param_groups[0]["lr"] = 0.01 / (1 + update)
+            take_step(optimizer)
+        made.append((parameters, optimizer.state_dict()["state"]))
+    for ours, theirs in zip(made[1][0], made[0][0], strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert [state["step"] for state in made[1][1].values()] == [state["step"] for state in made[0][1].values()]
+    assert made[1][1][0].keys() == made[0][1][0].keys()
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def logged(folder, lines, monkeypatch, fast, arch):
+    monkeypatch.setenv(switch.VARIABLE, "1" if fast else "0")
+    options = {
+        "task": "language_modeling", "arch": arch, "optimizer": "adam", "adam_betas": "(0.9, 0.98)", "lr": 0.001, "lr_scheduler": "inverse_sqrt", "warmup_updates": 100,
+        "clip_norm": 1.0, "weight_decay": 0.01, "tokens_per_sample": 16, "max_tokens": 256, "max_update": 200,
+        "sample_break_mode": "none", "dropout": 0.0, "attention_dropout": 0.0, "decoder_input_dim": 32,
+        "decoder_output_dim": 32, "share_decoder_input_output_embed": True, "no_progress_bar": True,
+        "log_interval": 1, "num_workers": 0, "save_dir": folder, "disable_validation": True,
+        "no_epoch_checkpoints": True,
+    }  # fmt: skip
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        from fairseq.trainer import Trainer
+
+        stock = Trainer._reduce_and_log_stats
+        patch.setattr(
+            Trainer,
+            "_reduce_and_log_stats",
+            lambda self, logs, size, *rest: (
+                found.append(float(sum(log["loss"] for log in logs)) / size),
+                stock(self, logs, size, *rest),
+            )[1],
+        )
+        assert toy.gpam("train", lines, *toy.flags(options), *toy.sizes("decoder")) == 0
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
+    return found, state
+
+
+def test_200_updates_have_the_losses_of_stock_fairseq(lines, tmp_path, monkeypatch):
+    stock, _ = logged(tmp_path / "stock", lines, monkeypatch, fast=False, arch="transformer_lm")
+    fast, _ = logged(tmp_path / "fast", lines, monkeypatch, fast=True, arch="gpam_lm")
+    assert len(stock) == len(fast) == 200
+    assert stock[-1] < 0.7 * stock[0]  # something was learnt
+    assert fast == pytest.approx(stock, abs=1e-4)
+
+
+def test_a_word_that_is_no_truth_value_is_named(monkeypatch, capsys):
+    monkeypatch.setenv(switch.VARIABLE, "maybe")
+    assert toy.gpam("train", "nowhere") == 2
+    assert capsys.readouterr().err == "gpam_fairseq train: GPAM_FAST: got 'maybe', wanted true or false\n"
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+
+_ON_AMD = """
+import builtins, ctypes, io, sys
+stock = builtins.open
+lie = io.StringIO("processor : 0\\nvendor_id : AuthenticAMD\\n")
+builtins.open = lambda name, *rest, **more: lie if name == "/proc/cpuinfo" else stock(name, *rest, **more)
+sys.prefix = sys.argv[1]
+import gpam_fairseq
+from gpam_fairseq.trainer import products
+import torch
+answer = getattr(ctypes.CDLL(None), products.FUNCTION, None)
+print(answer() if answer else None, products.state().told, products.state().slow, products.state().why)
+print(float(torch.ones(3, 3).mm(torch.ones(3, 3)).sum()))
+"""
+
+
+def on_amd(prefix, **variables):
+    """What a process on an AMD processor, whose environment is in ``prefix``, says of its matrix products."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_AMD, str(prefix)],
+        env={**os.environ, **variables},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    said, product = done.stdout.splitlines()
+    assert product == "27.0"
+    return said
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="MKL's slow path is there only")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_library_answers_for_mkl_on_amd_and_whatever_is_wrong_with_it_is_said(tmp_path):
+    assert on_amd(tmp_path).startswith("None False True slow: ")
+    library = tmp_path / "lib" / "gpam" / "intel_products.so"
+    products.build(library)
+    assert on_amd(tmp_path) == f"1 True False fast: {library}"
+    assert on_amd(tmp_path, GPAM_FAST="0").startswith("None False False switched off")
+    library.write_bytes(library.read_bytes()[:100])
+    assert on_amd(tmp_path).startswith(f"None False True slow: {library} cannot be used")
+
+
+def test_without_a_compiler_set_up_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert "slow" in products.build(tmp_path / "library.so") or not products._possible()
+    assert not list(tmp_path.iterdir())
