@@ -185,7 +185,8 @@ def test_fused_adam_makes_fairseqs_updates(weight_decay):
 def logged(folder, lines, monkeypatch, fast, arch):
     monkeypatch.setenv(switch.VARIABLE, "1" if fast else "0")
     options = {
-        "task": "language_modeling", "arch": arch, "optimizer": "adam", "adam_betas": "(0.9, 0.98)", "lr": 0.0005, "lr_scheduler": "inverse_sqrt", "warmup_updates": 100,
+        "task": "language_modeling", "arch": arch, "optimizer": "adam", "adam_betas": "(0.9, 0.98)", "lr": 0.0005,
+        "lr_scheduler": "inverse_sqrt", "warmup_updates": 100,
         "clip_norm": 1.0, "weight_decay": 0.01, "tokens_per_sample": 16, "max_tokens": 256, "max_update": 200,
         "sample_break_mode": "none", "dropout": 0.0, "attention_dropout": 0.0, "decoder_input_dim": 32,
         "decoder_output_dim": 32, "share_decoder_input_output_embed": True, "no_progress_bar": True,
