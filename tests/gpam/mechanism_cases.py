@@ -90,8 +90,7 @@ class Called:
                     parameter.add_(0.3 * torch.randn_like(parameter))
         self.options = options_of(name, options)
 
-    def __call__(self, given: Inputs, *, key_padding_mask=None, causal=False, need_weights=False, state=None):
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
+    def __call__(self, given: Inputs, *, need_weights=False, state=None, **masks):
         if self.mechanism.needs_every_layer:
             self.first(given.q, given.k, given.v_first, query_input=given.x, **masks)
         output, weights = self.mechanism(
@@ -141,11 +140,16 @@ def _dagpam_parameters(m: Mechanism, o) -> tuple | None:
     return m.query_neg, m.lambda_pos - int(o.combination == "plain"), m.lambda_neg
 
 
-def independent_call(called: Called, given: Inputs, padding=None, causal=False):
-    """The same by the numpy formulas, as float64 arrays: the concatenated heads' output and the weights."""
+def independent_call(called: Called, given: Inputs, padding=None, causal=False, hidden=None):
+    """The same by the numpy formulas, as float64 arrays: the concatenated heads' output and the weights.
+
+    ``hidden`` ``[target, source]``: which keys an ``attn_mask`` hides.
+    """
     m, o = called.mechanism, called.options
     q, k, v, x, v_first = (tensor.detach().double().numpy() for tensor in given.tensors().values())
     see = independent.who_sees_what(q.shape[0], q.shape[2], k.shape[2], padding, causal)
+    if hidden is not None:
+        see = see & ~hidden.numpy()
     p = {name: parameter.detach().double().numpy() for name, parameter in m.named_parameters()}
     own = {
         "dagpam": lambda: _independent_dagpam(m, o, p),

@@ -367,7 +367,15 @@ def test_mistakes_are_named():
     q, other = torch.zeros(2, 3, 5, 4), torch.zeros(2, 3, 6, 4)
     for call, message in (
         (lambda: softmax_attention(q, q, q, backend="tilde"), "did you mean 'tiled'"),
-        (lambda: softmax_attention(q, other, other, causal=True), "target length 5 and source length 6"),
+        (lambda: softmax_attention(other, q, q, causal=True), "target length 6 and source length 5"),
+        (
+            lambda: softmax_attention(q, q, q, attn_mask=torch.zeros(5, 6), backend="auto"),
+            r"attn_mask must be broadcast",
+        ),
+        (
+            lambda: softmax_attention(q, q, q, attn_mask=torch.zeros(5, 5), backend="tiled"),
+            "takes key_padding_mask and",
+        ),
         (lambda: softmax_attention(q, q, q, dropout=1.0), r"\[0, 1\), got 1.0"),
         (lambda: softmax_attention(q, other, q), r"a key must be \[batch=2, heads=3, source=5, head_dim=4\]"),
         (lambda: softmax_attention(q, q.double(), q), "one floating point dtype"),

@@ -81,7 +81,10 @@ def test_defaults_are_the_initial_values():
         assert_close(other, weights)
 
 
-def test_causal_needs_as_many_targets_as_sources():
-    given = inputs(target=2, source=5)
-    with pytest.raises(ValueError, match="got 2 and 5"):
-        reference.softmax(given.q, given.k, given.v, causal=True)
+def test_causal_targets_are_the_last_positions():
+    given = inputs(target=5)
+    every, _ = reference.softmax(given.q, given.k, given.v, causal=True)
+    last, _ = reference.softmax(given.q[:, :, -2:], given.k, given.v, causal=True)
+    assert_close(last, every[:, :, -2:])
+    with pytest.raises(ValueError, match="5 targets for 2 sources"):
+        reference.softmax(given.q, given.k[:, :, :2], given.v[:, :, :2], causal=True)

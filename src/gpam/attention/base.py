@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpam.attention.call import Call, Masks, mask_for
 from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
 from gpam.attention.site import Site
@@ -25,11 +26,7 @@ class StackMemory:
 
 
 class Mechanism(nn.Module):
-    """Base of all mechanisms. A subclass gives :meth:`weights`, or a faster or different :meth:`forward`.
-
-    Shapes: ``q`` ``[batch, heads, target, head_dim]``, ``k`` and ``v`` ``[batch, heads, source, head_dim]``,
-    ``key_padding_mask`` ``[batch, source]``, true at padding.
-    """
+    """Base of all mechanisms. A subclass gives :meth:`_weights`, or a faster or different :meth:`_attend`."""
 
     Options: type = NoOptions
     facts: ClassVar[Facts]
@@ -37,6 +34,8 @@ class Mechanism(nn.Module):
     needs_every_layer: ClassVar[bool] = False
     #: Whether :meth:`forward` gives :meth:`weights` times the values, and nothing else (dropout aside).
     mixes_only: ClassVar[bool] = True
+    #: Whether a bias may be added to the scores (``attn_mask`` of floats).
+    takes_bias: ClassVar[bool] = True
 
     def __init__(self, site: Site, options: Any) -> None:
         super().__init__()
@@ -54,9 +53,17 @@ class Mechanism(nn.Module):
         """Whether this mechanism stands at ``site``; where it does not, the model keeps softmax."""
         return True
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The attention weights ``[batch, heads, target, source]``, before dropout."""
-        raise NotImplementedError
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        *,
+        key_padding_mask: Tensor | None = None,
+        causal: bool = False,
+        attn_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The attention weights ``[batch, heads, target, source]``, before dropout; masks as in :meth:`forward`."""
+        return self._weights(q, k, self._masks(q, k, key_padding_mask, causal, attn_mask))
 
     def forward(
         self,
@@ -67,16 +74,46 @@ class Mechanism(nn.Module):
         query_input: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
         causal: bool = False,
+        attn_mask: Tensor | None = None,
         need_weights: bool = False,
         state: dict[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The output ``[batch, heads, target, head_dim]`` and, with ``need_weights``, the weights before dropout.
 
-        ``query_input`` ``[batch, target, embed_dim]`` is what the queries were made from. ``state`` is given when
-        targets come one at a time (decoding): the mechanism may keep tensors there, batch first, from step to step.
+        Args:
+            q: ``[batch, heads, target, head_dim]``.
+            k, v: ``[batch, heads, source, head_dim]``, or with fewer heads, each serving as many neighbouring heads of
+                ``q`` (grouped queries).
+            query_input: ``[batch, target, embed_dim]``, what the queries were made from.
+            key_padding_mask: bool ``[batch, source]``, true at padding.
+            causal: the targets are the last positions of the source, and see nothing behind their own.
+            attn_mask: broadcastable to ``[batch, heads, target, source]``; boolean, true where a key is hidden, or of
+                floats that are added to the scores.
+            state: given when targets come a few at a time (decoding): the mechanism may keep tensors there, batch
+                first, from step to step.
+
+        Raises:
+            UsageError: a mask whose shape or kind does not fit; heads that do not divide.
         """
-        weights = self.weights(q, k, key_padding_mask=key_padding_mask, causal=causal)
-        return self.dropped(weights) @ v, weights if need_weights else None
+        k, v = (_for_each_head(tensor, q.shape[1]) for tensor in (k, v))
+        masks = self._masks(q, k, key_padding_mask, causal, attn_mask)
+        return self._attend(Call(q, k, v, masks, query_input, need_weights, state))
+
+    def _masks(
+        self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool, attn_mask: Tensor | None
+    ) -> Masks:
+        if attn_mask is not None:
+            attn_mask = mask_for(type(self).__name__, attn_mask, q, k.shape[2], self.takes_bias)
+        return Masks(key_padding_mask, causal, attn_mask)
+
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        """:meth:`weights`, for the subclass to give."""
+        raise NotImplementedError
+
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        """:meth:`forward`, for the subclass to make faster, or different."""
+        weights = self._weights(call.q, call.k, call.masks)
+        return self.dropped(weights) @ call.v, weights if call.need_weights else None
 
     def after_heads(self, output: Tensor) -> Tensor:
         """Applied to the concatenated heads ``[batch, target, embed_dim]``, before the output projection."""
@@ -118,3 +155,12 @@ class Mechanism(nn.Module):
     def dropped(self, weights: Tensor) -> Tensor:
         """Attention dropout (none in evaluation)."""
         return F.dropout(weights, self.active_dropout) if self.active_dropout else weights
+
+
+def _for_each_head(x: Tensor, heads: int) -> Tensor:
+    """``x`` ``[batch, groups, source, head_dim]`` with each group repeated for its ``heads / groups`` heads."""
+    if x.shape[1] == heads:
+        return x
+    if heads % x.shape[1]:
+        raise UsageError(f"got {x.shape[1]} heads of keys or values for {heads} heads of queries, wanted a divisor")
+    return x.repeat_interleave(heads // x.shape[1], dim=1)

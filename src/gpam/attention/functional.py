@@ -57,6 +57,7 @@ def dual_softmax(
     *,
     key_padding_mask: Tensor | None = None,
     causal: bool = False,
+    attn_mask: Tensor | None = None,
     dropout: float = 0.0,
     dropout_on: str = "branches",
     backend: str = "auto",
@@ -72,7 +73,9 @@ def dual_softmax(
         weight_pos, weight_neg: a number, a 0-dim tensor, a ``[heads]`` tensor, or a tensor broadcastable to
             ``[batch, heads, target, 1]``; gradients flow where they are required.
         key_padding_mask: bool ``[batch, source]``, True = padding.
-        causal: target position i sees source positions j <= i; needs target == source.
+        causal: the targets are the last positions of the source, and see none behind their own.
+        attn_mask: broadcastable to ``[batch, heads, target, source]``: bool, True = hidden, or floats that are added to
+            the scores.  It, and causal targets that are fewer than the sources, go through "sdpa" or "reference".
         dropout: probability; the caller passes 0 in evaluation.
         dropout_on: "branches" draws one mask for each of P+ and P-, "combined" one mask for ``weight_pos P+ -
             weight_neg P-``.  They are different models.  Masks follow from torch's global generator.
@@ -91,6 +94,7 @@ def dual_softmax(
         (weight_pos, -weight_neg),
         key_padding_mask=key_padding_mask,
         causal=causal,
+        attn_mask=attn_mask,
         dropout=dropout,
         dropout_on=dropout_on,
         backend=backend,
@@ -104,12 +108,21 @@ def softmax_attention(
     *,
     key_padding_mask: Tensor | None = None,
     causal: bool = False,
+    attn_mask: Tensor | None = None,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> Tensor:
     """Softmax attention ``softmax(q k^T / sqrt(d) + mask) V``; arguments as in :func:`dual_softmax`."""
     return sum_of_softmaxes(
-        (q,), k, v, (1.0,), key_padding_mask=key_padding_mask, causal=causal, dropout=dropout, backend=backend
+        (q,),
+        k,
+        v,
+        (1.0,),
+        key_padding_mask=key_padding_mask,
+        causal=causal,
+        attn_mask=attn_mask,
+        dropout=dropout,
+        backend=backend,
     )
 
 
@@ -121,6 +134,7 @@ def sum_of_softmaxes(
     *,
     key_padding_mask: Tensor | None = None,
     causal: bool = False,
+    attn_mask: Tensor | None = None,
     dropout: float = 0.0,
     dropout_on: str = "branches",
     backend: str = "auto",
@@ -153,6 +167,7 @@ def sum_of_softmaxes(
             weights,
             key_padding_mask=key_padding_mask,
             causal=causal,
+            attn_mask=attn_mask,
             dropout=dropout,
             dropout_on=dropout_on,
         )
@@ -160,26 +175,38 @@ def sum_of_softmaxes(
 
 
 def _resolve(backend: str, problem: Problem) -> str:
-    if backend == "auto":
-        batch, heads, target, head_dim = problem.queries[0].shape
-        return choose_backend(
-            batch=batch,
-            heads=heads,
-            target=target,
-            source=problem.source,
-            head_dim=head_dim,
-            value_dim=problem.values.shape[-1],
-            branches=problem.branches,
-            causal=problem.causal,
-            dropout=problem.dropout,
-            dropout_on=problem.dropout_on,
-            dtype=problem.values.dtype,
-            device_type=problem.values.device.type,
-            flash=_has_flash(problem),
-            shared_keys=len(problem.keys) == 1,
-            padded=problem.key_padding_mask is not None,
+    if problem.square and not torch.compiler.is_compiling():
+        return _fastest(problem) if backend == "auto" else checked_backend(backend)
+    # What the other backends do not know: masks of any form, and being traced.
+    if checked_backend(backend) in ("sdpa", "reference"):
+        return backend
+    if not problem.square and backend != "auto":
+        raise UsageError(
+            f"backend {backend!r} takes key_padding_mask and causal squares only: got an attn_mask, or causal targets "
+            "fewer than the sources; use backend='auto', 'sdpa' or 'reference'"
         )
-    return checked_backend(backend)
+    return "reference" if problem.combined_dropout else "sdpa"
+
+
+def _fastest(problem: Problem) -> str:
+    batch, heads, target, head_dim = problem.queries[0].shape
+    return choose_backend(
+        batch=batch,
+        heads=heads,
+        target=target,
+        source=problem.source,
+        head_dim=head_dim,
+        value_dim=problem.values.shape[-1],
+        branches=problem.branches,
+        causal=problem.causal,
+        dropout=problem.dropout,
+        dropout_on=problem.dropout_on,
+        dtype=problem.values.dtype,
+        device_type=problem.values.device.type,
+        flash=_has_flash(problem),
+        shared_keys=len(problem.keys) == 1,
+        padded=problem.key_padding_mask is not None,
+    )
 
 
 def _has_flash(problem: Problem) -> bool:

@@ -4,19 +4,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gpam.attention.backends.masks import visible_keys
 from gpam.attention.backends.problem import Problem
 
 
 def reference(problem: Problem) -> Tensor:
     """``O = sum_j c_j softmax(Q_j K_j^T / sqrt(d) + mask) V`` -> ``[batch, heads, target, d_v]``."""
     values = problem.values
-    visible = visible_keys(problem.key_padding_mask, problem.causal, problem.source, values.device)
+    visible = problem.visible()
     drop_branches = problem.dropout if problem.dropout_on == "branches" else 0.0
     combined: Tensor | float = 0.0
     for branch, query in enumerate(problem.queries):
         scores = query @ problem.key(branch).transpose(-1, -2) * problem.scale
-        probabilities = F.dropout(_softmax(scores.to(problem.weights.dtype), visible), drop_branches)
+        scores = scores.to(problem.weights.dtype)
+        if problem.bias is not None:
+            scores = scores + problem.bias
+        probabilities = F.dropout(_softmax(scores, visible), drop_branches)
         combined = combined + problem.weights[branch] * probabilities
     if problem.dropout_on == "combined":
         combined = F.dropout(combined, problem.dropout)

@@ -18,7 +18,8 @@ class Problem:
 
     queries: one ``[batch, heads, target, d]`` tensor a branch; keys: one ``[batch, heads, source, d]`` tensor for all
     branches, or one a branch; values ``[batch, heads, source, d_v]``; weights ``c`` ``[branches, batch, heads,
-    target or 1, 1]`` (an expanded view), in float32 or wider; key_padding_mask ``[batch, source]``, True = padding.
+    target or 1, 1]`` (an expanded view), in float32 or wider; key_padding_mask ``[batch, source]``, True = padding;
+    attn_mask broadcastable to ``[batch, heads, target, source]``: bool, True = hidden, or added to the scores.
     """
 
     queries: tuple[Tensor, ...]
@@ -27,6 +28,7 @@ class Problem:
     weights: Tensor
     key_padding_mask: Tensor | None
     causal: bool
+    attn_mask: Tensor | None
     dropout: float
     dropout_on: str
     plain: bool  # one branch of weight 1: softmax attention itself
@@ -47,6 +49,32 @@ class Problem:
     def source(self) -> int:
         return self.values.shape[-2]
 
+    @property
+    def square(self) -> bool:
+        """Whether its masks are those that every backend knows: padding, and causal targets as many as sources."""
+        return self.attn_mask is None and not (self.causal and self.target != self.source)
+
+    @property
+    def combined_dropout(self) -> bool:
+        return self.dropout > 0 and self.dropout_on == "combined" and self.branches > 1
+
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added to the scores."""
+        return self.attn_mask if self.attn_mask is not None and self.attn_mask.is_floating_point() else None
+
+    def visible(self) -> Tensor | None:
+        """Bool, broadcastable to ``[batch, heads, target, source]``: True where the key is visible; None: all are."""
+        visible = None if self.key_padding_mask is None else ~self.key_padding_mask[:, None, None, :]
+        if self.causal:
+            past = torch.ones(self.target, self.source, dtype=torch.bool, device=self.values.device)
+            past = past.tril(self.source - self.target)
+            visible = past if visible is None else visible & past
+        if self.attn_mask is not None:
+            seen = ~self.attn_mask if self.bias is None else ~self.bias.isneginf()
+            visible = seen if visible is None else visible & seen
+        return visible
+
     def key(self, branch: int) -> Tensor:
         return self.keys[branch if len(self.keys) > 1 else 0]
 
@@ -59,6 +87,7 @@ def make_problem(
     *,
     key_padding_mask: Tensor | None,
     causal: bool,
+    attn_mask: Tensor | None,
     dropout: float,
     dropout_on: str,
 ) -> Problem:
@@ -70,10 +99,10 @@ def make_problem(
     _check_tensors(queries, keys, values)
     batch, heads, target, _ = queries[0].shape
     source = values.shape[2]
-    if causal and target != source:
+    if causal and target > source:
         raise UsageError(
-            f"causal attention needs as many queries as keys, got target length {target} and source length {source}; "
-            "leave causal=False for cross attention and for incremental decoding"
+            f"causal attention needs a key for each query, got target length {target} and source length {source}; "
+            "leave causal=False for cross attention"
         )
     if not 0.0 <= dropout < 1.0:
         raise UsageError(f"dropout must be a probability in [0, 1), got {dropout}")
@@ -99,16 +128,32 @@ def make_problem(
         values,
         _stack_weights(weights, batch, heads, target, values),
         key_padding_mask,
-        causal,
+        causal and target > 1,  # a single target is the last position
+        None if attn_mask is None else checked_attn_mask(attn_mask, (batch, heads, target, source)),
         float(dropout),
         dropout_on,
         plain=len(queries) == 1 and isinstance(weights[0], int | float) and weights[0] == 1,
     )
 
 
+def checked_attn_mask(attn_mask: Tensor, full: tuple[int, int, int, int]) -> Tensor:
+    """``attn_mask`` in four dimensions; UsageError where it is not broadcastable to ``full`` ``[batch, heads, target,
+    source]``, or neither boolean nor of floats."""
+    shape = (1,) * (4 - attn_mask.dim()) + tuple(attn_mask.shape)
+    if len(shape) > 4 or any(size not in (1, whole) for size, whole in zip(shape, full, strict=True)):
+        raise UsageError(
+            f"attn_mask must be broadcastable to [batch, heads, target, source] = {list(full)}, "
+            f"got shape {list(attn_mask.shape)}"
+        )
+    if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
+        raise UsageError(f"attn_mask must be of booleans (true: hidden) or floats (added), got {attn_mask.dtype}")
+    return attn_mask.reshape(shape)
+
+
 def _hide(tensor: Tensor, padding: Tensor) -> Tensor:
     """``tensor`` with zeros at padded places, if it needs them: a weight of 0 does not hide an infinity or a NaN."""
-    if tensor.device.type == "cpu" and bool(tensor.detach().sum().isfinite()):  # asking a GPU would wait for it
+    may_ask = tensor.device.type == "cpu" and not torch.compiler.is_compiling()  # asking a GPU would wait for it
+    if may_ask and bool(tensor.detach().sum().isfinite()):
         return tensor
     return tensor.masked_fill(padding[:, None, :, None], 0.0)
 

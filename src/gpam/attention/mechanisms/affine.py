@@ -5,6 +5,7 @@ from torch import Tensor
 
 from gpam.attention import functional, reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call, Masks
 from gpam.attention.facts import bounds_of_sum
 
 Factor = float | Tensor
@@ -28,34 +29,24 @@ class AffineSoftmax(Mechanism):
     def weight_range(self) -> tuple[Tensor, Tensor]:
         return bounds_of_sum(*(factor for factor in self.factors if factor is not None))
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         identity, softmax, uniform = map(reference.per_head, self.factors)
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
-        attention = reference.masked_softmax(reference.scaled_scores(q, k), visible)
+        visible = masks.visible(q, k)
+        attention = reference.masked_softmax(masks.scores(q, k), visible)
         weights = softmax * attention + uniform * reference.uniform(visible, attention)
         return weights if identity is None else weights + identity * reference.own_key(visible, attention)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
-        if need_weights or self.active_dropout:
-            # One mask on P ties its parts together: they cannot be computed apart.
-            return super().forward(q, k, v, need_weights=need_weights, **masks)
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        if call.need_weights or self.active_dropout or call.masks.attn_mask is not None:
+            # One dropout mask on P ties its parts together: they cannot be computed apart.
+            return super()._attend(call)
+        q, k, v = call.tensors
+        padding, causal = call.masks.key_padding_mask, call.masks.causal
         identity, softmax, uniform = map(reference.per_head, self.factors)
-        output = softmax * functional.softmax_attention(q, k, v, backend=self.backend, **masks)
-        output = output + uniform * _mean_of_visible(v, **masks)
+        output = softmax * functional.softmax_attention(q, k, v, backend=self.backend, **call.masks.arguments)
+        output = output + uniform * _mean_of_visible(v, q.shape[2], padding, causal)
         if identity is not None:
-            output = output + identity * own_value(v, q.shape[2], key_padding_mask)
+            output = output + identity * own_value(v, q.shape[2], padding)
         return output, None
 
 
@@ -63,13 +54,13 @@ def _without_padding(v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
     return v if key_padding_mask is None else v.masked_fill(key_padding_mask[:, None, :, None], 0)
 
 
-def _mean_of_visible(v: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
-    """``D V`` at the price of a running sum: ``[batch, heads, source or 1, head_dim]``."""
+def _mean_of_visible(v: Tensor, target: int, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
+    """``D V`` at the price of a running sum: ``[batch, heads, target or 1, head_dim]``."""
     seen = v.new_ones(1, 1, v.shape[2], 1) if key_padding_mask is None else (~key_padding_mask)[:, None, :, None]
     wide = torch.promote_types(v.dtype, torch.float32)
     total, count = _without_padding(v, key_padding_mask).to(wide), seen.to(wide)
     if causal:
-        total, count = total.cumsum(2), count.cumsum(2)
+        total, count = (part.cumsum(2)[:, :, v.shape[2] - target :] for part in (total, count))
     else:
         total, count = total.sum(2, keepdim=True), count.sum(2, keepdim=True)
     return (total / count.clamp(min=1)).to(v.dtype)

@@ -17,12 +17,14 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.registry import register
 
 
 @register("coda")
 class CoDA(Mechanism):
+    takes_bias = False
     facts = Facts(
         formula="P V, P = tanh(S) 2 sigmoid(-||q - k||_1 / sqrt(d))",
         source="Tay et al. 2019, Compositional De-Attention Networks, NeurIPS",
@@ -37,8 +39,8 @@ class CoDA(Mechanism):
     def weight_range(self) -> tuple[float, float]:
         return -1.0, 1.0
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
         gate = 2 * torch.sigmoid(-_distance(q, k) / self.site.head_dim**0.5)
         return (torch.tanh(reference.scaled_scores(q, k)) * gate).masked_fill(~visible, 0)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.options import option
 from gpam.attention.registry import register
@@ -34,6 +35,7 @@ class CogOptions:
 @register("cog")
 class Cog(Mechanism):
     Options = CogOptions
+    takes_bias = False
     facts = Facts(
         formula="sign(S) softmax(|S|) V, first and last layer softmax",
         source="Lv et al. 2024, arXiv 2411.07176",
@@ -59,7 +61,7 @@ class Cog(Mechanism):
     def weight_range(self) -> tuple[float, float]:
         return -1.0, 1.0
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
         scores = reference.scaled_scores(q, k)
         return scores.sign() * reference.masked_softmax(scores.abs(), visible)

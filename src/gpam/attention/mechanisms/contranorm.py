@@ -26,13 +26,13 @@ softmax. The weights are those of the softmax. No parameters. Dropout on the att
 
 import dataclasses
 import warnings
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from gpam.attention import functional
+from gpam.attention.call import Call
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.options import option
@@ -81,15 +81,15 @@ class ContraNorm(Softmax):
     def used_at(cls, site: Site, options: ContraNormOptions) -> bool:
         return site.role != "cross"
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if not self._followed:
             warnings.warn(
                 "attention 'contranorm' is softmax by itself: call after_block(x) on the sum of the block's output and "
                 "its residual, before the layer norm that reads it",
-                stacklevel=2,
+                stacklevel=3,
             )
         self._followed = False
-        return super().forward(*args, **kwargs)
+        return super()._attend(call)
 
     def after_block(
         self,

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from gpam.attention import functional, reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
 from gpam.attention.options import option
 from gpam.attention.registry import register
@@ -166,34 +167,21 @@ class DaGPAM(Mechanism):
     def negative_key(self, k: Tensor) -> Tensor:
         return k if self.key_neg is None else k @ self.key_neg
 
-    def branches(
-        self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def branches(self, q: Tensor, k: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """``P+`` and ``P-``, each ``[batch, heads, target, source]``, before dropout."""
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
-        positive = reference.scaled_scores(q, k)
-        negative = reference.scaled_scores(self.negative_query(q), self.negative_key(k))
+        visible = masks.visible(q, k)
+        positive = masks.scores(q, k)
+        negative = masks.scores(self.negative_query(q), self.negative_key(k))
         return reference.masked_softmax(positive, visible), reference.masked_softmax(negative, visible)
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        positive, negative = self.branches(q, k, key_padding_mask=key_padding_mask, causal=causal)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        positive, negative = self.branches(q, k, masks)
         return reference.per_head(self.weight_pos) * positive - reference.per_head(self.lambda_neg) * negative
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        if need_weights and not self.active_dropout:
-            return super().forward(q, k, v, key_padding_mask=key_padding_mask, causal=causal, need_weights=True)
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        if call.need_weights and not self.active_dropout:
+            return super()._attend(call)
+        q, k, v = call.tensors
         output = functional.sum_of_softmaxes(
             (q, self.negative_query(q)),
             (k, self.negative_key(k)),
@@ -202,6 +190,6 @@ class DaGPAM(Mechanism):
             dropout=self.active_dropout,
             dropout_on=self.options.dropout_on,
             backend=self.backend,
-            **masks,
+            **call.masks.arguments,
         )
-        return output, self.weights(q, k, **masks) if need_weights else None
+        return output, self._weights(q, k, call.masks) if call.need_weights else None

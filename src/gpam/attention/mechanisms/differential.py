@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from gpam.attention import functional, reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
@@ -75,30 +76,19 @@ class Differential(Mechanism):
     def weight_range(self) -> tuple[Tensor, Tensor]:
         return bounds_of_sum(1.0, -self.share)
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
         first, second = (
-            reference.masked_softmax(reference.scaled_scores(q_group, k_group), visible)
+            reference.masked_softmax(masks.scores(q_group, k_group), visible)
             for q_group, k_group in zip(_groups(q), _groups(k), strict=True)
         )
         return first - self.share * second
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        q, k, v = call.tensors
         wide_values = torch.cat(_groups(v), dim=-1)
-        if need_weights:
-            weights = self.weights(q, k, **masks)
+        if call.need_weights:
+            weights = self._weights(q, k, call.masks)
             heads = self.dropped(weights) @ wide_values
         else:
             weights = None
@@ -110,7 +100,7 @@ class Differential(Mechanism):
                 dropout=self.active_dropout,
                 dropout_on="combined",
                 backend=self.backend,
-                **masks,
+                **call.masks.arguments,
             )
         heads = (1 - self.lambda_init) * self.head_norm(heads)
         return torch.stack(heads.chunk(2, dim=-1), dim=2).flatten(1, 2), weights

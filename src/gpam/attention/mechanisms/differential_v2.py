@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from gpam.attention import functional, reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call
 from gpam.attention.facts import Facts, products
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
@@ -61,26 +62,15 @@ class DifferentialV2(Mechanism):
         """``sigmoid(l)``, ``[batch, heads, target, 1]``."""
         return torch.sigmoid(self.share_proj(query_input)).transpose(1, 2).unsqueeze(-1)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        query_input = self.required(query_input)
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        q, k, v = call.tensors
+        query_input = self.required(call.query_input)
         second = reference.split_heads(self.query_second(query_input), self.site.num_heads)
         share = self.share(query_input)
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
-        if need_weights:
-            visible = reference.visible_sources(q, k, **masks)
-            weights = reference.masked_softmax(reference.scaled_scores(q, k), visible)
-            weights = weights - share * reference.masked_softmax(reference.scaled_scores(second, k), visible)
+        if call.need_weights:
+            visible = call.masks.visible(q, k)
+            weights = reference.masked_softmax(call.masks.scores(q, k), visible)
+            weights = weights - share * reference.masked_softmax(call.masks.scores(second, k), visible)
             return self.dropped(weights) @ v, weights
         output = functional.sum_of_softmaxes(
             (q, second),
@@ -90,6 +80,6 @@ class DifferentialV2(Mechanism):
             dropout=self.active_dropout,
             dropout_on="combined",
             backend=self.backend,
-            **masks,
+            **call.masks.arguments,
         )
         return output, None

@@ -15,6 +15,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from gpam.attention.call import Call
 from gpam.attention.facts import Facts, products
 from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.options import option
@@ -60,20 +61,7 @@ class Gated(Softmax):
         """``sigmoid(X W_gate)``, ``[batch, heads, target, head_dim or 1]``."""
         return torch.sigmoid(self.gate_proj(query_input)).unflatten(-1, (self.site.num_heads, -1)).transpose(1, 2)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        gate = self.gate(self.required(query_input))
-        output, weights = super().forward(
-            q, k, v, key_padding_mask=key_padding_mask, causal=causal, need_weights=need_weights
-        )
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        gate = self.gate(self.required(call.query_input))
+        output, weights = super()._attend(call)
         return gate * output, weights

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
 from gpam.attention.mechanisms.affine import own_value
 from gpam.attention.options import option
@@ -74,41 +75,36 @@ class GFSA(Mechanism):
     def weight_range(self) -> tuple[Tensor, Tensor]:
         return bounds_of_sum(*self.factors)
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         identity, first, second = map(reference.per_head, self.factors)
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
-        attention = reference.masked_softmax(reference.scaled_scores(q, k), visible)
+        visible = masks.visible(q, k)
+        attention = reference.masked_softmax(masks.scores(q, k), visible)
         weights = first * attention + second * attention @ attention
         return weights + identity * reference.own_key(visible, attention)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        if need_weights and state is not None:
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        q, k, v = call.tensors
+        if call.need_weights and call.state is not None:
             raise UsageError(
                 "attention 'gfsa' keeps no earlier rows of A when decoding step by step, so it cannot give weights "
                 "then; ask for them with all targets at once"
             )
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
         identity, first, second = map(reference.per_head, self.factors)
-        visible = reference.visible_sources(q, k, **masks)
-        attention = self.dropped(reference.masked_softmax(reference.scaled_scores(q, k), visible))
+        if call.state is None and q.shape[2] != k.shape[2]:
+            raise UsageError(
+                f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources and no state with the "
+                "earlier rows, wanted as many, or the state of the steps before"
+            )
+        visible = call.masks.visible(q, k)
+        attention = self.dropped(reference.masked_softmax(call.masks.scores(q, k), visible))
         gathered = attention @ v
         every_row = gathered
-        if state is not None:
-            if "gfsa_gathered" in state:
-                every_row = torch.cat([state["gfsa_gathered"], gathered], dim=2)
-            state["gfsa_gathered"] = every_row
+        if call.state is not None:
+            if "gfsa_gathered" in call.state:
+                every_row = torch.cat([call.state["gfsa_gathered"], gathered], dim=2)
+            call.state["gfsa_gathered"] = every_row
         output = first * gathered + second * (attention @ every_row)
         if self.options.gfsa_identity:
-            output = output + identity * own_value(v, q.shape[2], key_padding_mask)
-        return output, self.weights(q, k, **masks) if need_weights else None
+            own = reference.own_key(visible, attention).sum(-1, keepdim=True)  # 0 where that key is hidden
+            output = output + identity * own * own_value(v, q.shape[2], None)
+        return output, self._weights(q, k, call.masks) if call.need_weights else None

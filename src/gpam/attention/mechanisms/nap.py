@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, products
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
@@ -33,6 +34,7 @@ _EPSILON = 1e-3
 
 @register("nap")
 class NAP(Mechanism):
+    takes_bias = False
     facts = Facts(
         formula="GELU(LayerNorm(P V)), P = g (Q K^T - mean) / (std + 1e-3) + b over the row",
         source="Richter and Wattenhofer 2020, arXiv 2005.09561",
@@ -57,8 +59,8 @@ class NAP(Mechanism):
     def row_sum(self) -> float | None:
         return None if self.bias.any() else 0.0
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
         # Sums of squares of unscaled scores leave the range of float16.
         scores = (q @ k.transpose(-2, -1)).to(torch.promote_types(q.dtype, torch.float32)).masked_fill(~visible, 0)
         n = reference.visible_count(visible, scores)

@@ -22,6 +22,7 @@ import warnings
 
 from torch import Tensor
 
+from gpam.attention.call import Call
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.mechanisms.affine import own_value
 from gpam.attention.mechanisms.softmax import Softmax
@@ -68,22 +69,9 @@ class NeuTRENO(Softmax):
     def used_at(cls, site: Site, options: NeuTRENOOptions) -> bool:
         return site.role != "cross"
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        output, weights = super().forward(
-            q, k, v, key_padding_mask=key_padding_mask, causal=causal, need_weights=need_weights
-        )
-        own = own_value(v, q.shape[2], None)
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        output, weights = super()._attend(call)
+        own = own_value(call.v, call.q.shape[2], None)
         last = self.site.layer == self.site.layers - 1
         if self.site.layer > 0:
             first = self._first_values(own)

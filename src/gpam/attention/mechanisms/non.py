@@ -17,12 +17,14 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.registry import register
 
 
 @register("non")
 class NON(Mechanism):
+    takes_bias = False
     facts = Facts(
         formula="GELU(S V / sqrt(n)), n = visible keys",
         source="Richter and Wattenhofer 2020, arXiv 2005.09561",
@@ -37,8 +39,8 @@ class NON(Mechanism):
         ),
     )
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
         scores = reference.scaled_scores(q, k).masked_fill(~visible, 0)
         return scores / reference.visible_count(visible, scores) ** 0.5
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.options import option
 from gpam.attention.registry import register
@@ -50,9 +51,9 @@ class Sigmoid(Mechanism):
     def weight_range(self) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
-        scores = reference.scaled_scores(q, k)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
+        scores = masks.scores(q, k)
         length = self.options.sigmoid_length
         log_n = math.log(length) if length else reference.visible_count(visible, scores).log()
         return torch.sigmoid(scores - log_n).masked_fill(~visible, 0)

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from gpam.attention import functional, reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, no_parameters, products
 from gpam.attention.registry import register
 
@@ -28,31 +29,14 @@ class Softmax(Mechanism):
     def weight_range(self) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
-        return reference.masked_softmax(reference.scaled_scores(q, k), visible)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
+        return reference.masked_softmax(masks.scores(q, k), visible)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        if need_weights:
-            return super().forward(q, k, v, key_padding_mask=key_padding_mask, causal=causal, need_weights=True)
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        if call.need_weights:
+            return super()._attend(call)
         output = functional.softmax_attention(
-            q,
-            k,
-            v,
-            key_padding_mask=key_padding_mask,
-            causal=causal,
-            dropout=self.active_dropout,
-            backend=self.backend,
+            *call.tensors, dropout=self.active_dropout, backend=self.backend, **call.masks.arguments
         )
         return output, None

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from gpam.attention import functional, reference
 from gpam.attention.base import Mechanism
+from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
 from gpam.attention.options import option
 from gpam.attention.registry import register
@@ -66,26 +67,15 @@ class SoftmaxScaled(Mechanism):
     def weight_range(self) -> tuple[Tensor, Tensor]:
         return bounds_of_sum(self.row_sum())
 
-    def weights(self, q: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        visible = reference.visible_sources(q, k, key_padding_mask, causal)
-        return reference.per_head(self.row_sum()) * reference.masked_softmax(reference.scaled_scores(q, k), visible)
+    def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
+        visible = masks.visible(q, k)
+        return reference.per_head(self.row_sum()) * reference.masked_softmax(masks.scores(q, k), visible)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        query_input: Tensor | None = None,
-        key_padding_mask: Tensor | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        state: dict[str, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        masks = {"key_padding_mask": key_padding_mask, "causal": causal}
-        if need_weights:
-            return super().forward(q, k, v, need_weights=True, **masks)
+    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        if call.need_weights:
+            return super()._attend(call)
+        q, k, v = call.tensors
         output = functional.sum_of_softmaxes(
-            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **masks
+            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **call.masks.arguments
         )
         return output, None

@@ -3,15 +3,22 @@
 import torch
 from torch import Tensor
 
+from gpam.errors import UsageError
+
 
 def visible_sources(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
-    """Which source each target may see: boolean, ``[batch or 1, 1, target, source]``."""
+    """Which source each target may see: boolean, ``[batch or 1, 1, target, source]``.
+
+    Causal targets are the last positions of the source.
+    """
     target, source = q.shape[-2], k.shape[-2]
     visible = torch.ones(1, 1, target, source, dtype=torch.bool, device=q.device)
     if causal:
-        if target != source:
-            raise ValueError(f"causal attention needs as many targets as sources, got {target} and {source}")
-        visible = visible.tril()
+        if target > source:
+            raise UsageError(
+                f"causal attention needs a source for each target, got {target} targets for {source} sources"
+            )
+        visible = visible.tril(source - target)
     if key_padding_mask is not None:
         visible = visible & ~key_padding_mask.bool()[:, None, None, :]
     return visible
@@ -42,8 +49,9 @@ def scaled_scores(q: Tensor, k: Tensor) -> Tensor:
 
 def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     """``softmax(S + mask)`` over the last axis, with zeros in a row that sees nothing."""
-    weights = torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1)
-    return torch.where(visible, weights, torch.zeros_like(weights))
+    # A row that sees nothing is left as it is and zeroed afterwards: the softmax of nothing but -inf has no gradient.
+    hidden = ~visible & visible.any(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1).masked_fill(~visible, 0)
 
 
 def softmax(

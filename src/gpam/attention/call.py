@@ -1,0 +1,81 @@
+"""What one call of a mechanism is given, checked once and in one bundle."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from gpam.attention import reference
+from gpam.attention.backends.problem import checked_attn_mask
+from gpam.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Masks:
+    """Which keys a query sees, and what is added to their scores.
+
+    ``key_padding_mask`` bool ``[batch, source]``, true at padding. ``causal``: the targets are the last positions of
+    the source and see nothing behind their own. ``attn_mask``, broadcastable to ``[batch, heads, target, source]``:
+    boolean, true where a key is hidden; or of floats that are added to the scores, ``-inf`` hiding a key.
+    """
+
+    key_padding_mask: Tensor | None = None
+    causal: bool = False
+    attn_mask: Tensor | None = None
+
+    @property
+    def arguments(self) -> dict[str, Tensor | bool | None]:
+        """As keyword arguments of ``gpam.attention.functional``."""
+        return {"key_padding_mask": self.key_padding_mask, "causal": self.causal, "attn_mask": self.attn_mask}
+
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added to the scores, or nothing."""
+        return self.attn_mask if self.attn_mask is not None and self.attn_mask.is_floating_point() else None
+
+    def visible(self, q: Tensor, k: Tensor) -> Tensor:
+        """Bool, broadcastable to ``[batch, heads, target, source]``: true where a query sees a key."""
+        visible = reference.visible_sources(q, k, self.key_padding_mask, self.causal)
+        if self.attn_mask is None:
+            return visible
+        return visible & ~(self.attn_mask if self.bias is None else self.bias.isneginf())
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """``S = Q K^T / sqrt(d_qk)``, and the bias."""
+        scores = reference.scaled_scores(q, k)
+        return scores if self.bias is None else scores + self.bias.to(scores.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The arguments of :meth:`gpam.attention.base.Mechanism.forward`, which says what they are."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    masks: Masks
+    query_input: Tensor | None = None
+    need_weights: bool = False
+    state: dict[str, Tensor] | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.q, self.k, self.v
+
+
+def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bias: bool) -> Tensor:
+    """``attn_mask`` as :class:`Masks` wants it; UsageError where its kind or shape does not fit.
+
+    A mask of floats that only hides (0 and ``-inf``) is good for every mechanism; one that adds needs scores of which
+    a bias leaves a meaning.
+    """
+    attn_mask = checked_attn_mask(attn_mask, (*q.shape[:3], source))
+    if takes_bias or attn_mask.dtype == torch.bool:
+        return attn_mask
+    hidden = attn_mask.isneginf()
+    if (attn_mask.masked_fill(hidden, 0) != 0).any():
+        raise UsageError(
+            f"attention '{mechanism}' is no softmax of scores that a bias could be added to: got an attn_mask "
+            "that adds, wanted one that only hides (booleans, or 0 and -inf)"
+        )
+    return hidden
