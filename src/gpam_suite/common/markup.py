@@ -34,6 +34,11 @@ _TEXT_COLUMNS |= {
     "Stack",
     "Projection",
     "Network",
+    "Claim",
+    "The paper",
+    "Verdict",
+    "Trained?",
+    "Against",
 }
 
 

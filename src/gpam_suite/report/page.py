@@ -8,6 +8,7 @@ from urllib.parse import quote
 from gpam.errors import UsageError
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.folder import safe_name, write_files
+from gpam_suite.report.claims import render_claims
 from gpam_suite.report.figures import plots, render_figures
 from gpam_suite.report.inside_section import inside, render_inside
 from gpam_suite.report.perturbed_section import perturbed, render_perturbed
@@ -68,7 +69,7 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     if experiment and not chosen:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
     tables, figures = render_tables(results, chosen), render_figures(results, chosen)
-    looked = render_inside(results, chosen, everything) | render_perturbed(results, chosen)
+    looked = render_inside(results, chosen, everything) | render_perturbed(results, chosen) | render_claims(results)
     return write_files({**tables, **figures, **looked, **_render(results, everything, left_out)})
 
 

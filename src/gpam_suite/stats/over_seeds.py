@@ -91,10 +91,63 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Di
       would claim to know the spread.
     """
     baseline = beside(values, baseline)
+    center = float(np.mean(list(values.values())) - np.mean(list(baseline.values())))
+    found = _standard_error(values, baseline)
+    if isinstance(found, str):
+        return Difference(center, None, None, f"no interval: {found}")
+    half = _t_quantile(found.freedom) * found.error
+    p_value = 2 * stats.t.sf(abs(center) / found.error, found.freedom)
+    return Difference(center, float(center - half), float(center + half), found.method, float(p_value))
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Two one-sided t tests of a difference ``d`` against a bound ``D``, each at 5 % (Schuirmann 1987).
+
+    ``p_below`` is the p value against ``d <= -D`` and ``p_above`` that against ``d >= D``: where it is below 0.05, a
+    difference as large as the bound is excluded on that side.
+    """
+
+    bound: float
+    p_below: float
+    p_above: float
+
+    @property
+    def excludes_above(self) -> bool:
+        return self.p_above < 1 - CONFIDENCE
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether both sides are excluded: the difference lies between the bounds."""
+        return max(self.p_below, self.p_above) < 1 - CONFIDENCE
+
+
+def equivalence(values: Mapping[int, float], baseline: Mapping[int, float], bound: float) -> Equivalence | None:
+    """With ``T`` of the t test's degrees of freedom: ``p_below = P(T > (d + D) / error)``, ``p_above = P(T < (d - D) /
+    error)``; seeds and standard error as in :func:`difference`. None where that has no interval."""
+    found = _standard_error(values, baseline)
+    if isinstance(found, str):
+        return None
+    center = float(np.mean(list(values.values())) - np.mean(list(baseline.values())))
+    below = stats.t.sf((center + bound) / found.error, found.freedom)
+    above = stats.t.cdf((center - bound) / found.error, found.freedom)
+    return Equivalence(bound, float(below), float(above))
+
+
+@dataclass(frozen=True)
+class _StandardError:
+    """Of a difference of means, with its degrees of freedom and a word for how it was made."""
+
+    error: float
+    freedom: float
+    method: str
+
+
+def _standard_error(values: Mapping[int, float], baseline: Mapping[int, float]) -> _StandardError | str:
+    """As :func:`difference` says, or why there is none."""
     a, b = np.array(list(values.values())), np.array(list(baseline.values()))
-    center = float(a.mean() - b.mean())
     if min(len(a), len(b)) < 2:
-        return Difference(center, None, None, "no interval: one seed")
+        return "one seed"
     if set(values) == set(baseline):
         error, freedom = summarise(_paired(values, baseline)).sd / np.sqrt(len(a)), len(a) - 1
         method = f"paired t over {len(a)} seeds"
@@ -103,10 +156,8 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Di
         error, method = np.sqrt(va + vb), f"Welch t over {len(a)} and {len(b)} seeds"
         freedom = error and (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
     if error <= _ROUNDING * max(abs(a).max(), abs(b).max()):
-        return Difference(center, None, None, "no interval: no spread between seeds")
-    half = _t_quantile(freedom) * error
-    p_value = 2 * stats.t.sf(abs(center) / error, freedom)
-    return Difference(center, float(center - half), float(center + half), method, float(p_value))
+        return "no spread between seeds"
+    return _StandardError(float(error), float(freedom), method)
 
 
 def _paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:

@@ -1,0 +1,174 @@
+"""A claim of the paper's and what an experiment says of it: the comparisons of its plan, computed once and saved.
+
+The plan's numbers stand in ``configs/claims.yaml``. Of a model and a baseline, ``gain(k)`` is what seed ``k`` gains:
+``ln PPL(baseline) - ln PPL(model)`` for a perplexity, ``model - baseline`` for BLEU and accuracy. ``D``, the smallest
+effect of interest, is the paper's gain on the same scale.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from gpam_suite.config.compose import CONFIGS
+from gpam_suite.evaluate.kneser_ney import reference_file
+from gpam_suite.records.folder import folders_of_runs, read_each, safe_name
+from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.stats.aggregate import Aggregate, Row, read_aggregates
+from gpam_suite.stats.gate import Gate, gate
+from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
+
+SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
+NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether trained"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a plan fixes of an experiment before its runs: see ``configs/claims.yaml``."""
+
+    experiment: str
+    title: str
+    model: str
+    paper: tuple[float, float]
+    seeds: int
+    controls: tuple[str, ...]
+    reference_runs: Mapping[str, str]
+    ngram: int | None
+
+    def effect(self, metric: str) -> float:
+        """``D``: the paper's gain, on the scale of the comparisons."""
+        baseline, model = self.paper
+        return _scale(metric, model) - _scale(metric, baseline)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``model`` against ``other`` over the ``seeds`` that both finished: the gain, its test against no gain, and those
+    against ``D`` on either side. ``holm`` is the corrected p value of a secondary comparison, None of the primary."""
+
+    model: str
+    other: str
+    labels: tuple[str, str]
+    seeds: tuple[int, ...]
+    gain: Difference
+    spread: float | None
+    against_effect: Equivalence | None
+    primary: bool = False
+    holm: float | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """All that is said of a claim. ``verdict`` is None until the primary comparison has the plan's seeds."""
+
+    claim: Claim
+    metric: str
+    effect: float
+    verdict: str | None
+    gate: Gate
+    comparisons: tuple[Comparison, ...]
+
+
+def _scale(metric: str, value: float) -> float:
+    return -math.log(value) if metric in LOWER_IS_BETTER else value
+
+
+def read_claims() -> dict[str, Claim]:
+    """Experiment to claim, from ``configs/claims.yaml``."""
+    found = OmegaConf.to_container(OmegaConf.load(CONFIGS / "claims.yaml"))
+    return {
+        name: Claim(
+            name,
+            entry["title"],
+            entry["model"],
+            (entry["paper"]["baseline"], entry["paper"]["model"]),
+            entry["seeds"],
+            tuple(entry["controls"]),
+            entry["references"]["runs"],
+            entry["references"]["ngram"],
+        )
+        for name, entry in found.items()
+    }
+
+
+def finding(results: Path, claim: Claim) -> Finding | None:
+    """What the records below ``results`` say of ``claim``; None where its experiment lacks softmax or the model."""
+    if not folders_of_runs(results).get(safe_name(claim.experiment)):
+        return None
+    (aggregate,) = read_aggregates(results, claim.experiment)
+    rows = {row.model: row for row in aggregate.rows if row.overrides_label == "default"}
+    if aggregate.baseline is None or claim.model not in rows:
+        return None
+    effect = claim.effect(aggregate.metric)
+    primary = _compare(aggregate, rows[claim.model], aggregate.baseline, effect, primary=True)
+    others = [(row, aggregate.baseline) for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
+    others += [(rows[claim.model], rows[name]) for name in claim.controls if name in rows]
+    secondary = _corrected([_compare(aggregate, row, other, effect) for row, other in others])
+    trained = gate(aggregate.baseline, _references(results, claim, aggregate))
+    said = verdict(primary, trained) if len(primary.seeds) >= claim.seeds else None
+    return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary))
+
+
+def verdict(primary: Comparison, trained: Gate) -> str:
+    """As the plans say: supported where the gain's interval lies above 0; contradicted where it does not and a gain of
+    ``D`` is excluded; else inconclusive. None of them where the models are not trained."""
+    if trained.trained is not True:
+        return TRAINING_UNKNOWN if trained.trained is None else NOT_TRAINED
+    if primary.gain.low is not None and primary.gain.low > 0:
+        return SUPPORTED
+    if primary.against_effect is not None and primary.against_effect.excludes_above:
+        return CONTRADICTED
+    return INCONCLUSIVE
+
+
+def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary: bool = False) -> Comparison:
+    of_model, of_other = row.values(aggregate.metric), other.values(aggregate.metric)
+    seeds = sorted(set(of_model) & set(of_other))
+    one, two = ({seed: _scale(aggregate.metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
+    gain = difference(one, two) if seeds else Difference(math.nan, None, None, "no interval: no seed on both sides")
+    spread = summarise([one[seed] - two[seed] for seed in seeds]).sd
+    tests = equivalence(one, two, effect) if seeds else None
+    labels = (row.label, other.label)
+    return Comparison(_name(row), _name(other), labels, tuple(seeds), gain, spread, tests, primary)
+
+
+def _name(row: Row) -> str:
+    return row.model if row.overrides_label == "default" else f"{row.model} ({row.overrides_label})"
+
+
+def _corrected(comparisons: list[Comparison]) -> list[Comparison]:
+    """With Holm's correction over all of them that have two seeds or more."""
+    tested = {index: found.gain.p_value for index, found in enumerate(comparisons) if len(found.seeds) > 1}
+    corrected = holm(tested)
+    return [replace(found, holm=corrected.get(index)) for index, found in enumerate(comparisons)]
+
+
+def _references(results: Path, claim: Claim, aggregate: Aggregate) -> dict[str, float | None]:
+    """The headline numbers of the reference rows; None for one that is not there yet."""
+    found: dict[str, float | None] = {}
+    there = folders_of_runs(results)
+    for experiment, model in claim.reference_runs.items():
+        records = [one for one in read_each(there.get(safe_name(experiment), [])) if one["model"] == model]
+        name = records[0]["model_label"] if records else model
+        found[name] = summarise([one.headline for one in records if one.headline is not None]).mean
+    if claim.ngram is not None:
+        data = aggregate.reference["data"]
+        path = reference_file(results, data["name"], data["checksum"], claim.ngram)
+        found[f"{claim.ngram}-gram"] = json.loads(path.read_text())[aggregate.metric] if path.is_file() else None
+    return found
+
+
+def as_json(found: Finding) -> str:
+    """For ``<results>/comparisons/<experiment>.json``; numbers that are not finite are null."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        if isinstance(value, Mapping):
+            return {key: plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return json.dumps(plain(asdict(found)), indent=2, allow_nan=False) + "\n"

@@ -1,0 +1,163 @@
+"""What an experiment says of a claim: equivalence tests by hand, the gate, every verdict, none before its time."""
+
+import json
+import math
+
+import pytest
+from record_factory import make_record, store
+from scipy import integrate, special
+
+from gpam_suite.evaluate.kneser_ney import reference_file
+from gpam_suite.records.folder import append_history, write_atomically
+from gpam_suite.report.claims import render_claims
+from gpam_suite.stats import claim as claims
+from gpam_suite.stats.claim import CONTRADICTED, INCONCLUSIVE, NOT_TRAINED, SUPPORTED, TRAINING_UNKNOWN
+from gpam_suite.stats.gate import last_gain
+from gpam_suite.stats.over_seeds import equivalence
+
+EFFECT = math.log(108.26 / 106.38)
+CLAIM = claims.read_claims()["lm_ptb"]
+
+
+def student_tail(t, freedom):
+    """``P(T > t)`` by integrating Student's density."""
+    constant = special.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * special.gamma(freedom / 2))
+    return integrate.quad(lambda x: constant * (1 + x * x / freedom) ** (-(freedom + 1) / 2), t, math.inf)[0]
+
+
+def test_two_one_sided_tests_by_hand():
+    """Differences 1, 2, 3: mean 2, standard deviation 1, error 1 / sqrt(3), two degrees of freedom."""
+    found = equivalence({1: 2.0, 2: 4.0, 3: 6.0}, {1: 1.0, 2: 2.0, 3: 3.0}, 5.0)
+    assert found.p_below == pytest.approx(student_tail(7 * math.sqrt(3), 2), rel=1e-9)
+    assert found.p_above == pytest.approx(student_tail(3 * math.sqrt(3), 2), rel=1e-9)
+    assert found.p_above == pytest.approx(0.0175, abs=1e-4) and found.equivalent and found.excludes_above
+    nearer = equivalence({1: 2.0, 2: 4.0, 3: 6.0}, {1: 1.0, 2: 2.0, 3: 3.0}, 3.0)
+    assert nearer.p_above == pytest.approx(student_tail(math.sqrt(3), 2), rel=1e-9)
+    assert not nearer.equivalent and not nearer.excludes_above
+
+
+def test_no_spread_no_equivalence():
+    assert equivalence({1: 1.0}, {1: 2.0}, 1.0) is None
+    assert equivalence({1: 1.0, 2: 2.0}, {1: 2.0, 2: 3.0}, 1.0) is None
+
+
+def curve(record, gain, updates=200):
+    """Validation that still gains ``gain`` in the last tenth of training."""
+    for update, perplexity in ((100, 150.0), (180, 100.0 * (1 + gain)), (updates, 100.0)):
+        append_history(record.folder, {"update": update, "split": "valid", "loss_bits": math.log2(perplexity)})
+
+
+def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=141.2, more=()):
+    """Records of the planned experiment: softmax's seeds spread, daGPAM's are lower by exp(gains)."""
+    base = [softmax * math.exp(0.01 * math.sin(seed)) for seed in range(1, len(gains) + 1)]
+    made = [make_record(experiment="lm_ptb", value=value, seed=seed) for seed, value in enumerate(base, start=1)]
+    for seed, (value, gain) in enumerate(zip(base, gains, strict=True), start=1):
+        made.append(
+            make_record(experiment="lm_ptb", model="dagpam_trainable", value=value * math.exp(-gain), seed=seed)
+        )
+    for record in store(results, *made, *more):
+        curve(record, last)
+    if lstm is not None:
+        store(results, make_record(experiment="lm_ptb_lstm", model="lstm", model_label="LSTM", value=lstm))
+    if ngram is not None:
+        data = made[0]["data"]
+        path = reference_file(results, data["name"], data["checksum"], 5)
+        write_atomically(path, json.dumps({"test_perplexity": ngram}))
+    return claims.finding(results, CLAIM)
+
+
+NOISE = [0.003, -0.004, 0.001, 0.005, -0.002, -0.003, 0.0]
+
+
+def seven(mean, spread=1.0):
+    return [mean + spread * noise for noise in NOISE]
+
+
+@pytest.mark.parametrize(
+    "gains, wanted",
+    [
+        (seven(EFFECT), SUPPORTED),
+        (seven(0.008), SUPPORTED),  # smaller than the paper's, which is excluded: the table says so
+        (seven(0.0), CONTRADICTED),
+        (seven(-0.02), CONTRADICTED),
+        (seven(0.01, spread=5.0), INCONCLUSIVE),
+    ],
+)
+def test_verdicts(tmp_path, gains, wanted):
+    found = experiment(tmp_path, gains)
+    primary = found.comparisons[0]
+    assert found.verdict == wanted and found.effect == pytest.approx(EFFECT)
+    assert primary.gain.estimate == pytest.approx(sum(gains) / 7)
+    assert primary.primary and primary.holm is None and primary.seeds == tuple(range(1, 8))
+    if gains == seven(0.008):
+        assert primary.against_effect.excludes_above
+
+
+def test_no_verdict_before_the_planned_seeds(tmp_path):
+    assert claims.finding(tmp_path, CLAIM) is None
+    found = experiment(tmp_path, seven(EFFECT)[:6])
+    assert found.verdict is None and len(found.comparisons[0].seeds) == 6
+    (table,) = (text for path, text in render_claims(tmp_path).items() if path.suffix == ".md")
+    assert "not yet: 6 of 7 seeds" in table and "supported" not in table
+
+
+@pytest.mark.parametrize(
+    "how, trained, verdict, reason",
+    [
+        ({}, True, SUPPORTED, "at most 0.50 %"),
+        ({"last": 0.011}, False, NOT_TRAINED, "at most 1.10 %"),
+        ({"lstm": 90.0}, False, NOT_TRAINED, "LSTM: 90.00, Softmax 9"),
+        ({"softmax": 150.0, "lstm": 160.0}, False, NOT_TRAINED, "5-gram: 141.20, Softmax 1"),
+        ({"lstm": None}, None, TRAINING_UNKNOWN, "lstm: not there yet"),
+        ({"ngram": None}, None, TRAINING_UNKNOWN, "5-gram: not there yet"),
+    ],
+)
+def test_the_gate(tmp_path, how, trained, verdict, reason):
+    found = experiment(tmp_path, seven(EFFECT), **how)
+    assert found.gate.trained is trained and found.verdict == verdict
+    assert any(reason in one for one in found.gate.reasons), found.gate.reasons
+
+
+def test_the_end_of_training_has_to_be_validated(tmp_path):
+    (record,) = store(tmp_path, make_record(updates=200))
+    assert last_gain(record) is None
+    append_history(record.folder, {"update": 190, "split": "valid", "loss_bits": 7.0})
+    append_history(record.folder, {"update": 200, "split": "valid", "loss_bits": 7.0})
+    assert last_gain(record) is None  # nothing before the last tenth
+    append_history(record.folder, {"update": 180, "split": "valid", "loss_bits": 7.1})
+    assert last_gain(record) == pytest.approx(2**0.1 - 1)
+
+
+def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):
+    scaled = [
+        make_record(
+            experiment="lm_ptb", model="softmax_scaled", seed=seed, value=94.0 * math.exp(0.01 * math.sin(seed) + noise)
+        )
+        for seed, noise in enumerate(NOISE, start=1)
+    ]
+    found = experiment(tmp_path, seven(EFFECT), more=scaled)
+    names = [(one.model, one.other) for one in found.comparisons]
+    assert names == [
+        ("dagpam_trainable", "softmax"),
+        ("softmax_scaled", "softmax"),
+        ("dagpam_trainable", "softmax_scaled"),
+    ]
+    raw = sorted(one.gain.p_value for one in found.comparisons[1:])
+    assert sorted(one.holm for one in found.comparisons[1:]) == pytest.approx([2 * raw[0], max(2 * raw[0], raw[1])])
+    written = render_claims(tmp_path)
+    (saved,) = (json.loads(text) for path, text in written.items() if path.suffix == ".json")
+    assert saved["verdict"] == SUPPORTED and saved["gate"]["trained"] is True
+    assert saved["comparisons"][0]["gain"]["estimate"] == found.comparisons[0].gain.estimate
+    (table,) = (text for path, text in written.items() if path.suffix == ".md")
+    assert "108.26 → 106.38 (+1.74 %)" in table and "| supported | yes |" in table
+
+
+def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
+    found = experiment(tmp_path, [*seven(EFFECT), 0.5])
+    (lost,) = (path for path in (tmp_path / "runs" / "lm_ptb").glob("softmax-*/seed8-*"))
+    for file in lost.iterdir():
+        file.unlink()
+    lost.rmdir()
+    again = claims.finding(tmp_path, CLAIM)
+    assert found.comparisons[0].seeds == (*range(1, 8), 8) and again.comparisons[0].seeds == tuple(range(1, 8))
+    assert again.comparisons[0].gain.estimate == pytest.approx(EFFECT)
