@@ -1,23 +1,25 @@
 """fairseq's commands with the plugin: ``python -m gpam_fairseq train DATA --arch gpam_iwslt_de_en --attention dagpam``.
 
 They take the options of fairseq-train, fairseq-generate and so on. Those scripts themselves import fairseq before
-they look at ``--user-dir``, which fails on Python 3.11. Training takes the fast step (docs/performance.md);
-GPAM_FAST=0 in the environment leaves fairseq's own as it is.
+they look at ``--user-dir``, which fails on Python 3.11 (docs/fairseq.md). Training takes the fast step
+(docs/performance.md); GPAM_FAST=0 in the environment leaves fairseq's own as it is.
 """
 
 import argparse
 import contextlib
 import importlib
+import signal
 import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
 import gpam_fairseq  # noqa: F401  (also in the processes that torch.multiprocessing starts)
+from gpam_fairseq.arguments import check_arguments, parser_sentence, sentence_for
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer import switch
 from gpam_fairseq.trainer.fast import fast_step
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UNREAD_EXIT, UsageError, did_you_mean, nobody_reads
 
 COMMANDS = ("train", "generate", "eval-lm", "preprocess", "interactive", "validate", "score")
 
@@ -39,7 +41,7 @@ def _one_sentence_for_wrong_arguments() -> Iterator[None]:
     """argparse itself prints several hundred options above it."""
 
     def error(_: argparse.ArgumentParser, message: str) -> NoReturn:
-        raise UsageError(message)
+        raise UsageError(parser_sentence(message))
 
     original = argparse.ArgumentParser.error
     argparse.ArgumentParser.error = error
@@ -50,9 +52,18 @@ def _one_sentence_for_wrong_arguments() -> Iterator[None]:
 
 
 def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print(_help())
-        return 0 if len(sys.argv) > 1 else 2
+    try:
+        return _main(sys.argv[1:])
+    except BrokenPipeError:
+        if not nobody_reads():
+            raise
+        return UNREAD_EXIT
+
+
+def _main(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_help(), flush=True)
+        return 0 if words else 2
     command = sys.argv.pop(1)
     if command not in COMMANDS:
         wanted = f"wanted one of {', '.join(COMMANDS)}"
@@ -61,11 +72,25 @@ def main() -> int:
     sys.argv[0] = f"gpam_fairseq {command}"
     try:
         with _one_sentence_for_wrong_arguments(), fast_step() if switch.wanted() else contextlib.nullcontext():
+            check_arguments(command, words[1:])
             importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}").cli_main()
+    except BrokenPipeError:
+        raise
     except (UsageError, OSError) as error:  # fairseq tells of a missing corpus or checkpoint by an OSError
-        print(f"gpam_fairseq {command}: {error}", file=sys.stderr)
-        return 2
+        return _complain(command, str(error))
+    except Exception as error:
+        if (sentence := sentence_for(error)) is None:
+            raise
+        return _complain(command, sentence)
+    except KeyboardInterrupt:
+        print(f"gpam_fairseq {command}: stopped by Ctrl-C", file=sys.stderr)
+        return 128 + signal.SIGINT
     return 0
+
+
+def _complain(command: str, sentence: str) -> int:
+    print(f"gpam_fairseq {command}: {sentence}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -176,6 +178,75 @@ def test_a_mistake_is_one_sentence(mistake, parallel, tmp_path, capfd):
     assert toy.gpam("train", parallel, "--save-dir", tmp_path / "run", *NMT, *arguments) == 2
     assert re.fullmatch(f"gpam_fairseq train: {wanted}", sentence(capfd.readouterr().err))
     assert not list(tmp_path.glob("run/*"))
+
+
+MISSING = {
+    "a language model without a task": (
+        ["train", "--arch", "gpam_lm", "--max-tokens", "300"],
+        "--arch gpam_lm is a language model, and fairseq's task is translation .*: add --task language_modeling",
+    ),
+    "no architecture": (["train", "--max-tokens", "300"], "no architecture; give --arch, one of gpam_lm, .*"),
+    "an architecture misspelt": (
+        ["train", "--arch", "gpam_nmtt"],
+        r"--arch: got 'gpam_nmtt'; did you mean 'gpam_nmt'\? \(wanted one of gpam_lm, .*\)",
+    ),
+    "a translation model as a language model": (
+        ["train", "--arch", "gpam_nmt", "--task", "language_modeling"],
+        "--arch gpam_nmt is no language model: give --arch gpam_lm, or --task translation",
+    ),
+    "a task misspelt": (
+        ["train", "--arch", "gpam_nmt", "--task", "translatoin"],
+        r"argument --task: got 'translatoin'; did you mean 'translation'\?",
+    ),
+    "no batch": (["train", "--arch", "gpam_nmt"], "Must specify batch size .* --max-tokens or --batch-size"),
+    "generate without a path": (["generate"], "no model; give --path CHECKPOINT, .*"),
+    "interactive without a path": (["interactive"], "no model; give --path CHECKPOINT, .*"),
+    "eval-lm without a path": (["eval-lm"], "no model; give --path CHECKPOINT, .*"),
+    "validate without a path": (["validate"], "no model; give --path CHECKPOINT, .*"),
+    "validate without a task": (["validate", "--path", "model.pt"], "no task; give --task, .*"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISSING)
+def test_what_is_missing_is_one_sentence(mistake, parallel, capfd):
+    (command, *more), wanted = MISSING[mistake]
+    capfd.readouterr()
+    assert toy.gpam(command, parallel, *more) == 2
+    assert re.fullmatch(f"gpam_fairseq {command}: {wanted}", sentence(capfd.readouterr().err))
+
+
+DAGPAM = ["--attention", "dagpam", "--lambdas", "trainable_per_head"]
+
+
+@pytest.mark.parametrize("change", [[*DAGPAM, "--decoder-layers", "1"], ["--attention", "softmax"]])
+def test_another_model_over_old_checkpoints_is_one_sentence(change, dagpam_checkpoint, parallel, tmp_path, capfd):
+    shutil.copy(dagpam_checkpoint, tmp_path / "checkpoint_last.pt")
+    more = [
+        "--arch",
+        "gpam_iwslt_de_en",
+        "--share-decoder-input-output-embed",
+        "--max-tokens",
+        300,
+        "--optimizer",
+        "adam",
+    ]
+    more += [*toy.sizes("encoder", "decoder"), *change]
+    capfd.readouterr()
+    assert toy.gpam("train", parallel, "--save-dir", tmp_path, *more) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gpam_fairseq")]
+    (complaint,) = said
+    assert complaint.startswith(f"gpam_fairseq train: {tmp_path}/checkpoint_last.pt holds another model")
+    assert complaint.endswith("give the options of its training, or another --save-dir to start anew")
+
+
+def test_help_ends_quietly_when_nobody_reads_on():
+    """As ``--help | head -1``; what is written after the reader has left would be a traceback."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "gpam_fairseq", "--help"]
+    ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, "")
 
 
 def test_heads_of_a_language_model(lines, tmp_path, capfd):

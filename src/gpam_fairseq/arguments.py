@@ -1,0 +1,84 @@
+"""Mistakes on fairseq's command lines that fairseq answers with a traceback: found before it starts, or in words."""
+
+import argparse
+import linecache
+import re
+import traceback
+from collections.abc import Sequence
+
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
+
+from gpam.errors import UsageError, did_you_mean
+
+_NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
+_LONG = 12  # choices that a sentence may list
+
+
+def check_arguments(command: str, words: Sequence[str]) -> None:
+    """Raise UsageError where ``command`` misses an option that it cannot do without, or two do not go together."""
+    if {"-h", "--help"} & set(words):
+        return
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for names in (("--arch", "-a"), ("--task",), ("--path",)):
+        parser.add_argument(*names)
+    given, _ = parser.parse_known_args(list(words))
+    if command in _NEED_A_CHECKPOINT and given.path is None:
+        raise UsageError("no model; give --path CHECKPOINT, for instance --path checkpoints/checkpoint_best.pt")
+    if command == "validate" and given.task is None:
+        raise UsageError("no task; give --task, the one of the training: language_modeling or translation")
+    if command == "train":
+        _check_architecture(given.arch, given.task or "translation")
+
+
+def _check_architecture(arch: str | None, task: str) -> None:
+    ours = ", ".join(name for name in ARCH_MODEL_REGISTRY if name.startswith("gpam_"))
+    if arch is None:
+        raise UsageError(f"no architecture; give --arch, one of {ours}, or one of fairseq's own")
+    if arch not in ARCH_MODEL_REGISTRY:
+        raise UsageError(
+            f"--arch: got '{arch}'{did_you_mean(arch, ARCH_MODEL_REGISTRY)} (wanted one of {ours}, or one of fairseq's)"
+        )
+    is_language_model = issubclass(ARCH_MODEL_REGISTRY[arch], FairseqLanguageModel)
+    if is_language_model and task == "translation":
+        raise UsageError(
+            f"--arch {arch} is a language model, and fairseq's task is translation unless it is told: add "
+            "--task language_modeling"
+        )
+    if not is_language_model and task == "language_modeling":
+        raise UsageError(f"--arch {arch} is no language model: give --arch gpam_lm, or --task translation")
+
+
+def parser_sentence(message: str) -> str:
+    """argparse's complaint; where it lists a hundred choices, the one that was meant instead."""
+    found = re.fullmatch(r"(argument \S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
+    if found is None:
+        return message
+    known = [name.strip("'") for name in found[3].split(", ")]
+    listed = f" (wanted one of {', '.join(known)})" if len(known) <= _LONG else ""
+    return f"{found[1]}: got '{found[2]}'{did_you_mean(found[2], known)}{listed}"
+
+
+def sentence_for(error: Exception) -> str | None:
+    """What an exception tells that fairseq raised in so many words (``raise`` or ``assert``); None of any other."""
+    if str(error).startswith("Cannot load model parameters from checkpoint"):
+        return _another_model(error)
+    words = " ".join(str(error).split())
+    return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
+
+
+def _another_model(error: Exception) -> str:
+    """torch names all parameters that are missing, unexpected or of another size; one tells enough."""
+    path = str(error).removeprefix("Cannot load model parameters from checkpoint ").partition(";")[0]
+    lines = str(error.__context__).splitlines()
+    first = lines[1].strip().split(",")[0].rstrip(". ") if len(lines) > 1 else str(error.__context__)
+    return (
+        f"{path} holds another model than these options describe ({first}); give the options of its training, or "
+        "another --save-dir to start anew"
+    )
+
+
+def _said_so(error: BaseException) -> bool:
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    code = linecache.getline(frame.f_code.co_filename, line).strip()
+    in_fairseq = frame.f_globals.get("__name__", "").partition(".")[0] in ("fairseq", "fairseq_cli")
+    return in_fairseq and (isinstance(error, AssertionError) or code.startswith("raise "))

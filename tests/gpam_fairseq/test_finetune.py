@@ -1,0 +1,97 @@
+"""``--finetune-from-model``: daGPAM from a softmax checkpoint, the same model where lambda is 0; strict elsewhere."""
+
+import logging
+
+import pytest
+import torch
+import toy
+from fairseq import checkpoint_utils
+
+from gpam.attention import build
+from gpam.attention.site import Site
+
+TRAINING = {
+    "optimizer": "adam",
+    "lr": 0.0,  # the update changes nothing, so what is saved is what training started from
+    "max_update": 1,
+    "max_tokens": 400,
+    "num_workers": 0,
+    "no_epoch_checkpoints": True,
+    "share_decoder_input_output_embed": True,
+}
+ZERO = ["--lambda-pos", 0, "--lambda-neg", 0]
+
+
+def train(data, folder, *more, **settings):
+    arguments = toy.flags({"save_dir": folder, **TRAINING, **settings})
+    return toy.gpam("train", data, "--arch", "gpam_iwslt_de_en", *arguments, *toy.sizes("encoder", "decoder"), *more)
+
+
+@pytest.fixture(scope="module")
+def softmax_checkpoint(parallel, tmp_path_factory):
+    """Trained, so that its projections are no model's first."""
+    folder = tmp_path_factory.mktemp("softmax")
+    assert train(parallel, folder, "--attention", "softmax", lr=0.005, max_update=30) == 0
+    return folder / "checkpoint_last.pt"
+
+
+def loaded(path, data):
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(data)})
+    return model.eval(), task
+
+
+def output(path, data):
+    model, task = loaded(path, data)
+    source = toy.padded_batch(task.source_dictionary, (5, 3, 6))
+    target = toy.padded_batch(task.target_dictionary, (4, 6, 2), seed=1)
+    lengths = source.ne(task.source_dictionary.pad()).sum(1)
+    with torch.no_grad():
+        return model(source, lengths, target)[0]
+
+
+@pytest.mark.parametrize("lambdas", ["fixed", "trainable_per_head"])
+def test_dagpam_starts_as_the_softmax_model_and_with_new_parameters_of_its_own(
+    lambdas, softmax_checkpoint, parallel, tmp_path
+):
+    more = ["--attention", "dagpam", "--lambdas", lambdas, *ZERO, "--finetune-from-model", softmax_checkpoint]
+    assert train(parallel, tmp_path, *more) == 0
+    before = torch.load(softmax_checkpoint)["model"]
+    after = torch.load(tmp_path / "checkpoint_last.pt")["model"]
+    assert toy.shared(after).keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in toy.shared(after).items())
+    site = Site(32, 4, "encoder", 0, 2)
+    fresh = build("dagpam", site, {"lambdas": lambdas, "lambda_pos": 0.0, "lambda_neg": 0.0}).state_dict()
+    new = {name: tensor for name, tensor in after.items() if ".mechanism." in name}
+    assert len(new) == 6 * len(fresh)
+    assert all(torch.equal(tensor, fresh[name.rpartition(".")[2]]) for name, tensor in new.items())
+    torch.testing.assert_close(
+        output(tmp_path / "checkpoint_last.pt", parallel), output(softmax_checkpoint, parallel), rtol=0, atol=2e-6
+    )
+
+
+def test_another_lambda_is_another_model(softmax_checkpoint, parallel, tmp_path):
+    more = ["--attention", "dagpam", "--lambda-neg", 0.5, "--finetune-from-model", softmax_checkpoint]
+    assert train(parallel, tmp_path, *more) == 0
+    difference = output(tmp_path / "checkpoint_last.pt", parallel) - output(softmax_checkpoint, parallel)
+    assert difference.abs().max() > 1e-2
+
+
+def test_a_restored_training_has_to_have_every_parameter(softmax_checkpoint, parallel, tmp_path, capfd):
+    capfd.readouterr()
+    assert train(parallel, tmp_path, "--attention", "dagpam", "--restore-file", softmax_checkpoint) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"gpam_fairseq train: {softmax_checkpoint} holds another model than these options describe")
+    assert "mechanism.query_neg" in said
+
+
+def test_everything_but_the_mechanism_has_to_be_in_the_other_model(softmax_checkpoint, parallel, tmp_path, capfd):
+    capfd.readouterr()
+    more = ["--attention", "dagpam", "--finetune-from-model", softmax_checkpoint, "--encoder-layers", 3]
+    assert train(parallel, tmp_path, *more) == 2
+    assert "encoder.layers.2." in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_how_many_parameters_are_new_is_said(softmax_checkpoint, parallel, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    assert train(parallel, tmp_path, "--attention", "dagpam", "--finetune-from-model", softmax_checkpoint) == 0
+    assert "6 parameters of the attention are new" in caplog.text
