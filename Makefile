@@ -31,7 +31,7 @@ MORE      = set -f;
 REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" --seeds "$$SEEDS" --results "$$RESULTS" --jobs "$$JOBS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor test lint reproduce-lm reproduce-nmt sweep-lambda tables compare analyse perturb evidence benchmark plan soak lock audit search watch clean
+.PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables compare analyse perturb evidence benchmark plan soak lock audit search watch clean
 
 help: ## this list
 	@echo "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"
@@ -60,6 +60,11 @@ reproduce-nmt: ## train and evaluate softmax and daGPAM on translation, write th
 	@"$$PYTHON" $(REPRODUCE) --announce nmt
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) $(REPRODUCE) nmt $$EXTRA
+
+reproduce-ptb: ## the paper's Penn Treebank row, whole (hours; GPAM_MIRROR=folder with ptb/ptb.train.txt and the others)
+	@set -f; "$$PYTHON" scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" --announce -- $$EXTRA
+	@$(MAKE) --no-print-directory setup
+	@$(MORE) $(RUN) scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" -- $$EXTRA
 
 sweep-lambda: ## a Hydra multirun over lambda- and lambda+, with a table and a plot (TASK=lm|nmt)
 	@"$$PYTHON" $(REPRODUCE) --announce --sweep "$$TASK"

@@ -1,0 +1,94 @@
+"""The paper's Penn Treebank row, whole, by docs/experiments/penn-treebank.md: the work behind `make reproduce-ptb`.
+
+Only the standard library is imported here, so that cost and missing files are said before anything is installed.
+"""
+
+import argparse
+import hashlib
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+from reproduce import ROOT, USAGE_ERROR, call, flops, recipe_values
+
+EXPERIMENT, PART, RECIPE = "lm_ptb", "ptb", "ptb_15x128"
+CORE = 60e9  # FLOP/s of one core in float32, sustained in training; an assumption, not a measurement
+_SPLIT = re.compile(r"^  \w+: \{mirror: (\S+), .*checksums: \[md5:(\w{32})\]\}", re.MULTILINE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", default="results/local")
+    parser.add_argument("--jobs", default="", help="runs side by side; default: one a core")
+    parser.add_argument("--announce", action="store_true", help="say what would run and what it costs, and stop")
+    parser.add_argument("overrides", nargs="*", help="paths.mirror=FOLDER and other paths; default: GPAM_MIRROR")
+    given = parser.parse_args()
+    jobs = given.jobs or str(os.cpu_count() or 1)
+    if complaint := wrong(jobs, given.overrides):
+        print(f"reproduce-ptb: {complaint}", file=sys.stderr)
+        return USAGE_ERROR
+    if given.announce:
+        print(announcement(int(jobs), given.results))
+        return 0
+    paths = [f"paths.results={given.results}", *given.overrides]
+    codes = [call("evidence.py", f"parts=[{PART}]", f"jobs={jobs}", *paths)]
+    if codes[0] in (0, 1):  # runs that were lost are rows of the table
+        codes += [call("ngram.py", f"experiment={EXPERIMENT}", *paths), call("tabulate.py", given.results)]
+        table = ROOT / given.results / "tables" / f"{EXPERIMENT}-claim.md"
+        if table.is_file():
+            print(table.read_text(encoding="utf-8"))
+    return max(codes)
+
+
+def wrong(jobs: str, overrides: list[str]) -> str | None:
+    """What is wrong with the settings or with the files in the mirror, in one sentence; None when nothing is."""
+    if not (jobs.isdigit() and int(jobs)):
+        return f"JOBS: got '{jobs}', wanted a whole number of at least 1"
+    unknown = [word for word in overrides if not re.match(r"paths\.\w+=", word)]
+    if unknown:
+        return f"unknown option '{unknown[0]}', wanted paths.KEY=VALUE of configs/paths/default.yaml"
+    options = dict(word.split("=", 1) for word in overrides)
+    mirror = options.get("paths.mirror") or os.environ.get("GPAM_MIRROR")
+    if not mirror:
+        return (
+            "the Penn Treebank's text is licensed and has no address: put ptb.train.txt, ptb.valid.txt and "
+            "ptb.test.txt into a folder ptb/ and set GPAM_MIRROR (or EXTRA=paths.mirror=...) to the folder around it"
+        )
+    for place, checksum in _SPLIT.findall((ROOT / "configs" / "dataset" / "ptb.yaml").read_text(encoding="utf-8")):
+        path = Path(mirror) / place
+        if not path.is_file():
+            return f"{path} is missing; paths.mirror must hold the three files of Mikolov's preparation in ptb/"
+        found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        if found != checksum:
+            return f"{path} is not the published file: its MD5 is {found}, wanted {checksum}; get that file again"
+    return None
+
+
+def announcement(jobs: int, results: str) -> str:
+    runs, hours = planned_runs(), flops(recipe_values(RECIPE)) / CORE / 3600
+    return (
+        f"{EXPERIMENT}: Penn Treebank, 15 layers: {runs} runs of softmax, daGPAM, its controls and an LSTM, {jobs} at "
+        f"a time; estimated, not measured, at {hours:.1f} hours of one core a run (6 x parameters x tokens at "
+        f"{CORE / 1e9:.0f} GFLOP/s): {math.ceil(runs / jobs) * hours:.0f} hours in all; it goes on where it stopped, "
+        f"and {results}/queue.txt says how it stands"
+    )
+
+
+def planned_runs() -> int:
+    """How many runs the part has, from configs/evidence.yaml (no YAML needed)."""
+    text = (ROOT / "configs" / "evidence.yaml").read_text(encoding="utf-8")
+    part = re.search(rf"^  {PART}:\n    multiruns:\n((?:      .*\n)+)", text, re.MULTILINE)[1]
+    lists = dict(
+        re.findall(r"^  (\w+): (\S+)", text.partition("\nmodels:\n")[2].partition("\nplan:\n")[0], re.MULTILINE)
+    )
+    runs = 0
+    for line in part.split("      - ")[1:]:
+        words = re.sub(r"\$\{(\w+)\}", lambda name: lists.get(name[1], name[0]), line).split()
+        runs += math.prod(word.count(",") + 1 for word in words)
+    return runs
+
+
+if __name__ == "__main__":
+    sys.exit(main())
