@@ -5,7 +5,8 @@ Import this module before fairseq, in every process. It is the only place that k
 1. Python 3.11 refuses dataclass defaults without a hash, which two of fairseq's configurations have.
 2. fairseq unpickles a checkpoint whole, which runs whatever code the file names. Here it takes tensors, plain data
    and an ``argparse.Namespace`` (which fairseq's own checkpoints hold), and refuses anything else. So it does wherever
-   else it calls ``torch.load``.
+   else it calls ``torch.load``. It compares the sums that torch writes and does not read, and takes the configuration
+   inside for plain text.
 3. fairseq composes its configuration with Hydra's 1.0 interface, which fails inside a Hydra 1.3 application.
 4. 0.12.2's encoder layer keeps a second, untrained copy of its weights and, in evaluation after loading a
    checkpoint, bypasses its attention module for a private softmax kernel. Under another mechanism that would be a
@@ -32,6 +33,8 @@ import re
 import sys
 import types
 import warnings
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -78,11 +81,13 @@ class _ModuleWith(types.ModuleType):
 
 
 def _load_without_executing(file: Any, **options: Any) -> Any:
-    """Repair 2: ``torch.load`` for a file that a stranger may have made.
+    """Repair 2: ``torch.load`` for a file that a stranger may have made, or a disk has spoilt.
 
     Raises:
-        UsageError: it holds an object of another type.
+        UsageError: it holds an object of another type, or an option that could read the environment.
+        BadZipFile: one of its parts is not what was written.
     """
+    check_sums(file)
     try:
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle's protocols in damaged files
@@ -95,23 +100,53 @@ def _load_without_executing(file: Any, **options: Any) -> Any:
             f"checkpoint {getattr(file, 'name', file)} holds an object of type {found[1]}, and making it could run any "
             "code: only tensors and plain data are loaded; use a checkpoint that this suite or fairseq's trainer wrote"
         ) from None
-    _refuse_resolvers(loaded.get("cfg") if isinstance(loaded, dict) else None, file)
+    if isinstance(loaded, dict):
+        if "cfg" in loaded:
+            loaded["cfg"] = _as_plain_text(loaded["cfg"])
+        if isinstance(loaded.get("args"), argparse.Namespace) and "${" in str(vars(loaded["args"])):
+            raise UsageError(
+                f"checkpoint {getattr(file, 'name', file)} has '${{' in its args, which could read the environment of "
+                "this process; use a checkpoint that this suite or fairseq's trainer wrote"
+            )
     return loaded
 
 
-def _refuse_resolvers(node: Any, file: Any) -> None:
-    """OmegaConf would call ``oc.env`` and its like for a text such as ``${oc.env:NAME}`` in a checkpoint's ``cfg``."""
+def check_sums(file: Any) -> None:
+    """Compare the parts of a checkpoint with the CRC-32 that torch wrote beside each of them, and never compares.
+
+    The formats of torch before 1.6 hold no sums. ``file`` is a path, or a file that stays where it was.
+
+    Raises:
+        BadZipFile: a part is not what was written.
+    """
+    at = file.tell() if hasattr(file, "tell") else None
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                parts = archive.infolist()
+                spoilt = [part.filename for part in parts if part.compress_size != part.file_size]
+                if spoilt := spoilt or [name for name in [archive.testzip()] if name]:
+                    raise zipfile.BadZipFile(f"part {spoilt[0]} is not what was written")
+    except (EOFError, NotImplementedError, RuntimeError, ValueError, UnicodeError, zlib.error) as error:
+        raise zipfile.BadZipFile(f"it is not as it was written ({error})") from None
+    finally:
+        if at is not None:
+            file.seek(at)
+
+
+_OWN_INTERPOLATION = re.compile(r"\$\{\w+(\.\w+)*\}")
+
+
+def _as_plain_text(node: Any) -> Any:
+    """A checkpoint's configuration in which OmegaConf finds no ``${oc.env:NAME}`` to call: whatever is more than one of
+    fairseq's own references to another option is text."""
     if isinstance(node, Mapping):
-        for value in node.values():
-            _refuse_resolvers(value, file)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            _refuse_resolvers(value, file)
-    elif isinstance(node, str) and re.search(r"\$\{[^}]*:", node):
-        raise UsageError(
-            f"checkpoint {getattr(file, 'name', file)} has '{node}' in its configuration, which could read the "
-            "environment of this process; use a checkpoint that this suite or fairseq's trainer wrote"
-        )
+        return {key: _as_plain_text(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_as_plain_text(value) for value in node]
+    if isinstance(node, str) and not _OWN_INTERPOLATION.fullmatch(node):
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", node)
+    return node
 
 
 _MOST_ITEMS = 10_000

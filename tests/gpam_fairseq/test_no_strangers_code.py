@@ -94,11 +94,37 @@ def test_the_environment_cannot_open_the_loader(trace, tmp_path, monkeypatch):
     assert not trace.exists()
 
 
-@pytest.mark.parametrize("text", ["${oc.env:HOME}", "${oc.decode:x}", ["${hydra:runtime.cwd}"], {"a": "${x:}"}])
-def test_a_checkpoint_cannot_ask_for_the_environment(text, tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["${oc.env:HOME}", "${oc.${y}:HOME}", r"\\${oc.env:HOME}", r"\${oc.env:HOME}", "a ${b.c}", ["${oc.decode:x}"]],
+)
+def test_the_configuration_of_a_checkpoint_is_plain_text(text, tmp_path):
     torch.save({"cfg": {"model": {"_name": "gpam_lm", "path": text}}, "model": {}}, tmp_path / "asking.pt")
+    read = OmegaConf.create(compat._load_without_executing(tmp_path / "asking.pt")["cfg"])
+    assert OmegaConf.to_container(read, resolve=True)["model"]["path"] == text
+
+
+def test_the_arguments_of_a_checkpoint_ask_for_nothing(tmp_path):
+    torch.save({"args": Namespace(arch="${oc.env:HOME}"), "model": {}}, tmp_path / "asking.pt")
     with pytest.raises(UsageError, match="which could read the environment"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "asking.pt"))
+
+
+def test_no_flipped_bit_of_a_checkpoint_gives_other_weights(tmp_path):
+    written = {"model": {"a": torch.arange(6.0), "b": torch.ones(2, 3, dtype=torch.int64)}, "update": 7}
+    torch.save(written, tmp_path / "whole.pt")
+    whole, refused = (tmp_path / "whole.pt").read_bytes(), 0
+    for bit in range(0, 8 * len(whole), 3):
+        spoilt = bytearray(whole)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        try:
+            found = compat._load_without_executing(io.BytesIO(bytes(spoilt)))
+        except Exception:
+            refused += 1
+            continue
+        assert found["update"] == 7, bit
+        assert all(torch.equal(found["model"][name], written["model"][name]) for name in "ab"), bit
+    assert refused > len(whole)
 
 
 def test_fairseqs_own_interpolations_stay(tmp_path):

@@ -1,7 +1,6 @@
 """Two runs side by side: what is said to differ, wins and losses by hand, what is refused, and how it is printed."""
 
 import io
-import json
 import math
 import runpy
 import sys
@@ -15,6 +14,7 @@ from rich.console import Console
 from gpam.errors import UsageError
 from gpam_suite.common import sections
 from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
+from gpam_suite.data.store.summed import summed
 from gpam_suite.evaluate.translation import Metrics
 from gpam_suite.records.folder import write_atomically, write_scores
 from gpam_suite.report import unit_differences
@@ -182,7 +182,7 @@ def test_source_and_reference_come_from_the_prepared_data(translations, tmp_path
     prepared = tmp_path / "data" / "cldr_de_en-1"
     splits = {"test": {}}
     manifest = {"checksum": "sha256:5f2c", "task": "nmt", "source": "de", "target": "en", "splits": splits}
-    write_atomically(prepared / "manifest.json", json.dumps(manifest))
+    write_atomically(prepared / "manifest.json", summed(manifest))
     write_atomically(prepared / "text" / "test.de.txt", "Katze\nHund\nZahlen\nHaus\n")
     write_atomically(prepared / "text" / "test.en.txt", "".join(f"{line}\n" for line in REFERENCES))
     monkeypatch.setattr(unit_differences, "DATA", tmp_path / "data")

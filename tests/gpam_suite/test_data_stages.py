@@ -122,7 +122,7 @@ def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
     dataset = parallel(tmp_path / "raw")
     wanted = prepare(dataset, BPE, {"data": tmp_path / "whole"})
     code = (
-        "import json, sys, time; from gpam_suite.data import prepare, stages\n"
+        "import json, sys, time; from gpam_suite.data import prepare; from gpam_suite.data.store import stages\n"
         "publish = stages.publish\n"
         "def slow(*arguments):\n"
         "    made = publish(*arguments); print('made', arguments[1].name, flush=True); time.sleep(0.02); return made\n"
@@ -188,3 +188,38 @@ def _alive(process: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("name", ["tokenise", "segment", "count", "dictionary", "binarise"])
+def test_a_stage_that_was_changed_in_place_is_made_again(tmp_path, made, name):
+    """Every file of a stage, its summary too, with one bit flipped: of the same length, at the same place."""
+    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
+    first = prepare(dataset, BPE, paths)
+    stage = next((tmp_path / "data" / "stages").glob(f"{name}-*"))
+    for path in sorted(stage.iterdir()):
+        whole = path.read_bytes()
+        spoilt = bytearray(whole)
+        spoilt[len(whole) // 2] ^= 1
+        path.write_bytes(spoilt)  # a preparation's own file is the same one
+        (first.folder / "manifest.json").unlink()
+        made.clear()
+        assert prepare(dataset, BPE, paths).manifest["files"] == first.manifest["files"]
+        assert made == [name]
+        assert path.read_bytes() == whole
+
+
+def test_no_flipped_bit_of_a_preparation_is_read(tmp_path):
+    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
+    first = prepare(dataset, BPE, paths)
+    for path in sorted(path for path in first.folder.rglob("*") if path.is_file()):
+        whole = path.read_bytes()
+        spoilt = bytearray(whole)
+        spoilt[len(whole) // 2] ^= 4
+        path.unlink()  # finished stages share their files with preparations
+        path.write_bytes(spoilt)
+        if path.name == "manifest.json":  # without it nothing is known of the others
+            assert prepare(dataset, BPE, paths).manifest["files"] == first.manifest["files"]
+        else:
+            with pytest.raises(UsageError, match=f"{path.name} was changed after it was prepared"):
+                prepare(dataset, BPE, paths)
+            path.write_bytes(whole)

@@ -13,6 +13,7 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
+from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores
 from gpam_suite.report.page import build
 from gpam_suite.run import run
@@ -127,19 +128,92 @@ def test_a_cut_off_checkpoint_and_one_of_another_model_are_refused(lm, tmp_path)
     found = [json.loads(path.read_text()) for path in mine.glob("evaluations/*/evaluation.json")]
     assert [result["protocol"]["context_window"] for result in found] == [0]
     best.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="is not the checkpoint that the numbers in"):
+        evaluate()
     with pytest.raises(UsageError, match="cannot be read"):
-        evaluate()
-    config = OmegaConf.load(mine / "config.yaml")
-    config.model = {"name": "softmax", "label": "softmax", "attention": "softmax"}
-    (mine / "config.yaml").write_text(OmegaConf.to_yaml(config))
+        evaluate(checkpoint=str(best))
     best.write_bytes(whole)
-    with pytest.raises(UsageError, match="belongs to another model"):
-        evaluate()
     with pytest.raises(UsageError, match="does not apply"):
         evaluate(beam=4)
     best.unlink()
     with pytest.raises(UsageError, match="no checkpoint at"):
         evaluate()
+
+
+def _spoil_configuration(run, _):
+    path = run / "config.yaml"
+    path.write_text(path.read_text().replace("dropout: 0.1", "dropout: 0.2").replace("threads: 1", "threads: 2"))
+
+
+def _spoil_weights(run, _):
+    best = run / "checkpoints" / "checkpoint_best.pt"
+    state = torch.load(best, weights_only=True)
+    state["model"] = {name: tensor * 1.5 for name, tensor in state["model"].items()}
+    torch.save(state, best)
+
+
+def _spoil_text(_, text):
+    lines = (text / "test.txt").read_text().splitlines(keepends=True)
+    (text / "test.txt").write_text("".join(lines[1:]))
+
+
+def _spoil_dictionary(run, _):
+    record = json.loads((run / "record.json").read_text())
+    record["checksums"]["bin/dict.txt"] = "0" * 64
+    (run / "record.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (_spoil_configuration, "config.yaml was changed: its hash is"),
+        (_spoil_weights, "is not the checkpoint that the numbers in"),
+        (_spoil_text, "has changed since it was trained"),
+        (_spoil_dictionary, "dict.txt is not the one that"),
+    ],
+)
+def test_what_changed_under_a_run_is_not_read_again(lm, tmp_path, spoil, sentence):
+    """Evaluation, export, analysis and perturbation open a run by one function."""
+    cfg, folder = lm
+    mine, text = tmp_path / "run", Path(cfg.dataset.folder)
+    shutil.copytree(folder, mine)
+    test = (text / "test.txt").read_text()
+    assert open_trained(mine, cfg.paths).model() is not None
+    spoil(mine, text)
+    try:
+        with pytest.raises(UsageError, match=sentence):
+            open_trained(mine, cfg.paths).model()
+    finally:
+        (text / "test.txt").write_text(test)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda tensor: tensor.half(), r"as torch.float16, not as training wrote it"),
+        (lambda tensor: tensor.double(), r"as torch.float64"),
+        (lambda tensor: tensor.to(torch.int8), r"as torch.int8"),
+        (lambda tensor: tensor.to(torch.complex64), r"as torch.complex64"),
+        (lambda tensor: tensor.to_sparse(), r"torch.sparse_coo"),
+    ],
+)
+def test_a_checkpoint_of_another_data_type_is_refused(lm, tmp_path, change, sentence):
+    cfg, folder = lm
+    state = torch.load(folder / "checkpoints" / "checkpoint_best.pt", weights_only=True)
+    state["model"] = {name: change(tensor) for name, tensor in state["model"].items()}
+    torch.save(state, tmp_path / "other.pt")
+    with pytest.raises(UsageError, match=sentence):
+        open_trained(folder, cfg.paths).model(str(tmp_path / "other.pt"))
+
+
+def test_a_checkpoint_of_another_mechanism_is_refused_where_the_parameters_are_the_same(lm, tmp_path):
+    cfg, folder = lm
+    state = torch.load(folder / "checkpoints" / "checkpoint_best.pt", weights_only=True)
+    for key, other in (("attention", "softmax"), ("lambda_neg", 0.3), ("decoder_normalize_before", False)):
+        changed = {**state, "cfg": {**state["cfg"], "model": {**state["cfg"]["model"], key: other}}}
+        torch.save(changed, tmp_path / "other.pt")
+        with pytest.raises(UsageError, match=f"belongs to another model: its {key} is {other}"):
+            open_trained(folder, cfg.paths).model(str(tmp_path / "other.pt"))
 
 
 def test_a_cut_off_checkpoint_stops_a_resumed_run_with_one_sentence(lm):

@@ -18,12 +18,13 @@ from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished
 from gpam_suite.data.store.download import full, is_full, unwritable
 from gpam_suite.data.store.stages import Stages
+from gpam_suite.data.store.summed import summed
 from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.workers import Workers
 
 log = logging.getLogger(__name__)
 
-VERSION = 1  # of the pipeline; raise it when the same input gives another output
+VERSION = 2  # of the pipeline; raise it when the same input gives another output
 
 
 def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
@@ -40,7 +41,8 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         raw files and the versions of what made the text.
 
     Raises:
-        UsageError: a wrong option, missing or unsuitable text, data that is not what the node expects.
+        UsageError: a wrong option, missing or unsuitable text, data that is not what the node expects; a finished
+            preparation that somebody changed.
     """
     dataset, options, paths = check_dataset(dataset), check_preprocessing(preprocessing), plain(paths, "paths")
     check_fit(dataset, options)
@@ -53,7 +55,9 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     folder = root / f"{dataset['name']}-{digest}"
     if _finished(folder):
         log.info("%s: reusing the finished preparation %s", dataset["name"], folder)
-        return Prepared.load(folder)
+        prepared = Prepared.load(folder)
+        prepared.check_whole()
+        return prepared
 
     try:
         return _prepared(dataset, options, source, versions, folder, paths)
@@ -97,7 +101,7 @@ def _prepared(
                 manifest |= build(dataset, options, source.raw(stages, dataset), stages, temporary)
         manifest["versions"] = versions | {"fairseq": fairseq_version(), "python": platform.python_version()}
         manifest["seconds"] = round(time.monotonic() - started, 2)
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (temporary / MANIFEST).write_text(summed(manifest, indent=1), encoding="utf-8")
         _publish(temporary, folder)
     log.info("%s: prepared in %.1f s, %s", dataset["name"], manifest["seconds"], folder)
     return Prepared.load(folder)

@@ -8,7 +8,8 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text.lines import file_name, lines_of, read_lines
+from gpam_suite.data.store.summed import read_summed
+from gpam_suite.data.text.lines import file_name, file_sha256, lines_of, read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation
 
 MANIFEST = "manifest.json"
@@ -27,8 +28,25 @@ class Prepared:
 
     @classmethod
     def load(cls, folder: Path) -> "Prepared":
-        """The preparation in ``folder``."""
-        return cls(folder, json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        """The preparation in ``folder``.
+
+        Raises:
+            ValueError: its manifest is not what was written.
+        """
+        return cls(folder, read_summed((folder / MANIFEST).read_text(encoding="utf-8")))
+
+    def check_whole(self) -> None:
+        """Compare every file with the checksum it was written with.
+
+        Raises:
+            UsageError: one was changed since.
+        """
+        for name, of in self.manifest["files"].items():
+            if file_sha256(self.folder / name) != of["sha256"]:
+                raise UsageError(
+                    f"{self.folder / name} was changed after it was prepared (its SHA-256 is not the one in the "
+                    f"manifest); delete {self.folder} to have it prepared again"
+                )
 
     @property
     def bin(self) -> Path:

@@ -1,5 +1,6 @@
 """A checkpoint back into a model, with a clear word when it is cut off or belongs to another model."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import torch
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError
+
+_NOT_OURS = "not as training wrote it; use the checkpoint that the run left"
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -30,9 +33,26 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         first_line = " ".join(str(error).split())[:200] or type(error).__name__
         raise UsageError(f"{path} cannot be read, it seems cut off ({first_line}); delete it and train again") from None
     model = state.get("model")
+    if not zipfile.is_zipfile(path):
+        raise UsageError(f"{path} is of a format that holds no checksums; delete it and train again")
     if not isinstance(model, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in model.values()):
         raise UsageError(f"{path} cannot be read, it holds no model's parameters; delete it and train again")
+    for name, tensor in model.items():
+        if tensor.layout is not torch.strided or tensor.is_complex() or tensor.is_quantized:
+            raise UsageError(f"{path} holds {name} as {tensor.dtype} ({tensor.layout}), {_NOT_OURS}")
     return state
+
+
+def _check_own_configuration(path: Path, state: dict[str, Any], complete: DictConfig) -> None:
+    """Refuse a checkpoint whose own configuration describes another model: mechanisms without parameters differ in
+    nothing else."""
+    own = (state.get("cfg") or {}).get("model") or {}
+    for key, wanted in complete.model.items():
+        if key in own and own[key] != wanted:
+            raise UsageError(
+                f"{path} belongs to another model: its {key} is {own[key]}, the configuration's is {wanted}; evaluate "
+                "it with the configuration it was trained with"
+            )
 
 
 def load_model(path: Path, fairseq_config: DictConfig, task: Any) -> torch.nn.Module:
@@ -40,7 +60,7 @@ def load_model(path: Path, fairseq_config: DictConfig, task: Any) -> torch.nn.Mo
     on the GPU where the configuration uses one.
 
     Raises:
-        UsageError: no such file, a cut-off file, or a checkpoint of another model.
+        UsageError: no such file, a spoilt file, or a checkpoint of another model or data type.
     """
     from gpam_fairseq.config import attention_and_options
     from gpam_fairseq.install import check_attention
@@ -49,6 +69,12 @@ def load_model(path: Path, fairseq_config: DictConfig, task: Any) -> torch.nn.Mo
     model = task.build_model(fairseq_config.model)
     wanted, found = model.state_dict(), state["model"]
     model.upgrade_state_dict(found)
+    _check_own_configuration(path, state, fairseq_config)
+    half = {torch.float16: fairseq_config.common.fp16, torch.bfloat16: fairseq_config.common.bf16}
+    types = {torch.float32, *(dtype for dtype, used in half.items() if used)}
+    for name, tensor in found.items():
+        if name in wanted and wanted[name].is_floating_point() and tensor.dtype not in types:
+            raise UsageError(f"{path} holds {name} as {tensor.dtype}, {_NOT_OURS}")
     differing = [name for name in wanted if name not in found or found[name].shape != wanted[name].shape]
     differing += [name for name in found if name not in wanted]
     if differing:

@@ -7,11 +7,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import check_window, fairseq_config, stored
-from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG, place
-from gpam_suite.data import prepare
-from gpam_suite.evaluate.checkpoint import load_model
+from gpam_suite.config.compose import check_window
 from gpam_suite.evaluate.score import evaluate
+from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import config_hash, write_atomically
 
 
@@ -20,28 +18,17 @@ def evaluate_again(cfg: DictConfig) -> None:
     if cfg.run is None:
         raise UsageError("no run was named; give its folder: python scripts/evaluate.py run=results/local/runs/...")
     folder = Path(cfg.run)
-    if not (folder / CONFIG).is_file():
-        raise UsageError(f"run: {folder} is not a run's folder (it has no {CONFIG}); wanted one under <results>/runs/")
-    own = stored(folder / CONFIG)
+    run = open_trained(folder, cfg.paths)
     given = {key: value for key, value in cfg.evaluation.items() if value is not None}
-    inapplicable = [key for key in given if key not in own.evaluation]
+    inapplicable = [key for key in given if key not in run.cfg.evaluation]
     if inapplicable:
-        raise UsageError(f"evaluation.{inapplicable[0]} does not apply to a {own.dataset.task} run; leave it out")
-    evaluation = OmegaConf.merge(own.evaluation, given)
-    complete = fairseq_config(own)
-    check_window(OmegaConf.merge(own, {"evaluation": evaluation}), complete)
-    prepared = prepare(own.dataset, own.preprocessing, cfg.paths)
+        raise UsageError(f"evaluation.{inapplicable[0]} does not apply to a {run.cfg.dataset.task} run; leave it out")
+    evaluation = OmegaConf.merge(run.cfg.evaluation, given)
+    check_window(OmegaConf.merge(run.cfg, {"evaluation": evaluation}), run.complete)
     torch.set_num_threads(cfg.threads)
-    place(complete, folder, prepared)
-
-    from fairseq import tasks
-
-    task = tasks.setup_task(complete.task)
-    name = str(evaluation.checkpoint)
-    checkpoint = Path(name) if name.endswith(".pt") else folder / CHECKPOINTS / f"checkpoint_{name}.pt"
-    model = load_model(checkpoint, complete, task)
+    model = run.model(str(evaluation.checkpoint))
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
-    metrics, protocol = evaluate(model, task, prepared, evaluation, target)
+    metrics, protocol = evaluate(model, run.task, run.prepared, evaluation, target)
     result = {"metrics": metrics, "protocol": protocol}
     write_atomically(target / "evaluation.json", json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))

@@ -13,10 +13,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import CONFIGS, fairseq_config, stored
-from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG, place
+from gpam_suite.config.compose import CONFIGS, fairseq_config
+from gpam_suite.config.run_paths import place
 from gpam_suite.data import Prepared, prepare
-from gpam_suite.evaluate.checkpoint import load_model
+from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.inside.store import TASKS
 
 
@@ -37,22 +37,14 @@ def _set_up(cfg: DictConfig, paths: Any, folder: Path) -> tuple[DictConfig, Prep
     return complete, prepared, tasks.setup_task(complete.task)
 
 
-def checkpoint_of(folder: Path, cfg: DictConfig) -> Path:
-    """The checkpoint that the run in ``folder`` was evaluated with."""
-    return folder / CHECKPOINTS / f"checkpoint_{cfg.evaluation.checkpoint}.pt"
-
-
 def trained(folder: Path, paths: Any) -> tuple[nn.Module, Any, Prepared]:
     """The trained model of the run in ``folder``, on the CPU and in evaluation, its task and its data.
 
     Raises:
-        UsageError: its configuration, checkpoint or data is not there.
+        UsageError: its configuration, checkpoint or data is not there, or not what it was trained with.
     """
-    if not (folder / CONFIG).is_file():
-        raise UsageError(f"{folder} has no {CONFIG}")
-    cfg = stored(folder / CONFIG)
-    complete, prepared, task = _set_up(cfg, paths, folder)
-    return load_model(checkpoint_of(folder, cfg), complete, task), task, prepared
+    run = open_trained(folder, paths, cpu=True)
+    return run.model(), run.task, run.prepared
 
 
 def untrained(cfg: DictConfig, paths: Any) -> tuple[nn.Module, Any, Prepared]:

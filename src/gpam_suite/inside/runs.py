@@ -11,9 +11,10 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import stored
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data import Prepared
+from gpam_suite.evaluate.trained import checkpoint_of
 from gpam_suite.inside import store
 from gpam_suite.inside.look import look
-from gpam_suite.inside.models import checkpoint_of, trained
+from gpam_suite.inside.models import trained
 from gpam_suite.records.folder import Record, read_records
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,6 @@ def opened(record: Record, paths: Any) -> tuple[nn.Module, Any, Prepared]:
         UsageError: one of them is not there.
     """
     config = record.folder / CONFIG
-    if config.is_file() and not checkpoint_of(record.folder, stored(config)).is_file():
+    if config.is_file() and not checkpoint_of(record.folder, stored(config).evaluation.checkpoint).is_file():
         raise UsageError("its checkpoint is not here (checkpoints are not in git): train it again to look at it")
     return trained(record.folder, paths)

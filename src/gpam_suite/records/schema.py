@@ -40,6 +40,7 @@ def _finished(task: str, protocol: list[str]) -> dict[str, Any]:
 
 
 _ADDED_LATER: dict[str, Any] = {
+    "checksums": _map_of(_NAME, description="SHA-256 of the evaluated checkpoint, and of the dictionaries and codes"),
     "gradient_norms": _map_of(_NUMBER_OR_NULL, description="map/module to the median of its norm over the history"),
     "learned_scalars": _map_of(_NUMBER_OR_NULL, description="name/module to a learned lambda's last value"),
 }

@@ -1,6 +1,6 @@
 """Where on the test set B wins and loses: counts, by length, and the sentences or documents that differ most."""
 
-import json
+import contextlib
 from pathlib import Path
 
 from gpam.errors import UsageError
@@ -101,12 +101,14 @@ def _hypotheses(row: Row, count: int) -> dict[int, list[str]]:
 
 def _test_set(record: Record) -> dict[str, list[str]]:
     """Source and reference of the test set from prepared data with the record's checksum; empty where there is none."""
-    for path in sorted(DATA.glob("*/manifest.json")):
-        if json.loads(path.read_text(encoding="utf-8")).get("checksum") == record["data"]["checksum"]:
-            from gpam_suite.data.prepared import Prepared
-            from gpam_suite.data.text.lines import read_lines
+    from gpam_suite.data.prepared import MANIFEST, Prepared
+    from gpam_suite.data.text.lines import read_lines
 
+    for path in sorted(DATA.glob(f"*/{MANIFEST}")):
+        with contextlib.suppress(OSError, ValueError):  # a preparation that is no whole one is not quoted
             prepared, split = Prepared.load(path.parent), record["protocol"]["split"]
+            if prepared.manifest.get("checksum") != record["data"]["checksum"]:
+                continue
             texts = {"source": prepared.source_text(split), "reference": prepared.reference(split)}
             return {name: read_lines(text) for name, text in texts.items()}
     return {}

@@ -31,6 +31,7 @@ from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTC
 from gpam_suite.data import Prepared
 from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluate.score import evaluate
+from gpam_suite.evaluate.trained import checkpoint_of, checksums
 from gpam_suite.records.folder import cut_history, write_atomically
 from gpam_suite.run.checkpoints import exact_checkpoints, saves_before_stopping
 from gpam_suite.run.distributed import distribute, leave
@@ -73,7 +74,7 @@ def main(folder: Path, data: Path) -> None:
     last = read_checkpoint(Path(own.checkpoint.save_dir) / "checkpoint_last.pt")
     if name := not_finite(last["model"]):
         raise Diverged(f"update {_done(last)}: parameter {name} is not finite behind it, the last one")
-    best = Path(own.checkpoint.save_dir) / f"checkpoint_{cfg.evaluation.checkpoint}.pt"
+    best = checkpoint_of(folder, cfg.evaluation.checkpoint)
     model = load_model(best, own, task)
     metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
     outcome = {
@@ -89,6 +90,7 @@ def main(folder: Path, data: Path) -> None:
         "evaluate_seconds": time.monotonic() - trained,
         "peak_bytes": _peak_bytes(),
         "fast_products": products.state().told,
+        "checksums": checksums(prepared, best),
         "world_size": own.distributed_training.distributed_world_size,
     }
     write_atomically(folder / OUTCOME, json.dumps(outcome))

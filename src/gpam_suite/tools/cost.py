@@ -26,7 +26,6 @@ gradients in float32. Nothing is overlapped, no padding inside a batch is counte
 The facts and assumptions about devices are in :mod:`gpam_suite.tools.devices`; docs/plan.md says how well it predicts.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -121,7 +120,7 @@ def find_prepared(cfg: DictConfig) -> Prepared | None:
     for folder in sorted(Path(cfg.paths.data).glob(f"{cfg.dataset.name}-*")):
         try:
             prepared = Prepared.load(folder)
-        except (OSError, json.JSONDecodeError):
+        except (OSError, ValueError):
             continue
         if all(wanted[key].items() <= prepared.manifest.get(key, {}).items() for key in wanted):
             return prepared

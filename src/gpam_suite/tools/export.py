@@ -9,14 +9,11 @@ from safetensors.torch import save
 
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import count, number
-from gpam_suite.config.compose import fairseq_config, stored
-from gpam_suite.config.run_paths import CHECKPOINTS, place
-from gpam_suite.config.run_paths import CONFIG as RUN_CONFIG
-from gpam_suite.data import Prepared, prepare
+from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
-from gpam_suite.evaluate.checkpoint import load_model
-from gpam_suite.records.folder import Record, read_record, write_atomically, write_files
+from gpam_suite.evaluate.trained import Trained, open_trained
+from gpam_suite.records.folder import Record, write_atomically, write_files
 from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS, unshared
 
 CARD = "README.md"
@@ -31,34 +28,22 @@ def export(cfg: DictConfig) -> None:
     if cfg.run is None or cfg.output is None:
         raise UsageError("run and output are wanted: python scripts/export.py run=RUN_FOLDER output=NEW_FOLDER")
     folder, output = Path(cfg.run), Path(cfg.output)
-    if not (folder / RUN_CONFIG).is_file():
-        raise UsageError(
-            f"run: {folder} is not a run's folder (it has no {RUN_CONFIG}); wanted one under <results>/runs/"
-        )
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UsageError(f"output: {output} is not an empty folder; choose another")
-    record = read_record(folder)
-    if record["status"] != "finished":
-        raise UsageError(f"run: {folder} {record['status']} ({record['reason']}); only a finished run is exported")
-    own = stored(folder / RUN_CONFIG)
-    if own.dataset.task == "recall":
-        raise UsageError(f"run: {folder} is of a generated task ({own.dataset.name}), whose model reads no text")
-    prepared = prepare(own.dataset, own.preprocessing, cfg.paths)
-    complete = fairseq_config(own)
-    complete.common.cpu = True
-    place(complete, folder, prepared)
-    _write(output, complete, own, prepared, record, folder / CHECKPOINTS / f"checkpoint_{own.evaluation.checkpoint}.pt")
+    run = open_trained(folder, cfg.paths, cpu=True)
+    if run.record["status"] != "finished":
+        raise UsageError(
+            f"run: {folder} {run.record['status']} ({run.record['reason']}); only a finished run is exported"
+        )
+    if run.cfg.dataset.task == "recall":
+        raise UsageError(f"run: {folder} is of a generated task ({run.cfg.dataset.name}), whose model reads no text")
+    _write(output, run)
     print(output)
 
 
-def _write(
-    output: Path, complete: DictConfig, own: DictConfig, prepared: Prepared, record: Record, checkpoint: Path
-) -> None:
-    import gpam_fairseq  # noqa: F401, I001  (before fairseq)
-    from fairseq import tasks
-
-    sections = {name: OmegaConf.to_container(complete[name]) for name in ("task", "model")}
-    model = load_model(checkpoint, complete, tasks.setup_task(complete.task))
+def _write(output: Path, run: Trained) -> None:
+    prepared, model = run.prepared, run.model()
+    sections = {name: OmegaConf.to_container(run.complete[name]) for name in ("task", "model")}
     sections["task"]["data"] = None  # a place on this machine
     if prepared.task == "nmt":
         languages = [prepared.source_lang, prepared.target_lang]
@@ -76,12 +61,12 @@ def _write(
         "unit": prepared.unit,
         "languages": languages,
         "preprocessing": prepared.manifest["preprocessing"],
-        "evaluation": OmegaConf.to_container(own.evaluation, resolve=True),
+        "evaluation": OmegaConf.to_container(run.cfg.evaluation, resolve=True),
         "dictionaries": dictionaries,
         "fairseq": sections,
         "files": {name: sha256(content) for name, content in files.items()},
     }
-    files[CARD] = card(record, prepared)
+    files[CARD] = card(run.record, prepared)
     write_files({output / name: content for name, content in files.items()})
     write_atomically(output / CONFIG, json.dumps(config, indent=1, ensure_ascii=False) + "\n")  # last: complete with it
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam_suite.data.store.atomic import link_or_copy, publish, remove_abandoned, unfinished
+from gpam_suite.data.store.summed import read_summed, summed
 from gpam_suite.data.text.lines import file_sha256, sha256
 from gpam_suite.data.workers import Workers
 
@@ -74,19 +75,25 @@ class Stages:
                 for path in sorted(temporary.iterdir())
             }
             summary = {"stage": name, "facts": facts, "files": files}
-            (temporary / _SUMMARY).write_text(json.dumps(summary, ensure_ascii=False) + "\n", encoding="utf-8")
+            (temporary / _SUMMARY).write_text(summed(summary), encoding="utf-8")
             publish(temporary, folder, lambda found: load(found) is not None)
-        return load(folder) or Stage(folder, summary)
+        return Stage(folder, summary)
 
 
 def load(folder: Path) -> Stage | None:
-    """The stage in ``folder``, None where it is not there or one of its files has not its full length."""
+    """The stage in ``folder``; None where it is not there, or not byte for byte what was written, and has to be made
+    again."""
     try:
-        summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
-        whole = all((folder / name).stat().st_size == of["bytes"] for name, of in summary["files"].items())
-    except (OSError, ValueError):
+        summary = read_summed((folder / _SUMMARY).read_text(encoding="utf-8"))
+        spoilt = [name for name, of in summary["files"].items() if file_sha256(folder / name) != of["sha256"]]
+    except FileNotFoundError:
         return None
-    return Stage(folder, summary) if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        spoilt = [f"{_SUMMARY}: {error}"]
+    if spoilt:
+        log.warning("%s was changed after it was made (%s): making it again", folder, ", ".join(spoilt))
+        return None
+    return Stage(folder, summary)
 
 
 def place(piece: Piece, target: Path) -> None:

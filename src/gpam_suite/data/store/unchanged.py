@@ -1,4 +1,4 @@
-"""Whether data is still what a preparation, or a finished run, was made from."""
+"""Whether data is still what a finished run was made from."""
 
 import logging
 from collections.abc import Mapping
@@ -7,27 +7,11 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.data.pipeline import prepare
-from gpam_suite.data.prepared import Prepared
-from gpam_suite.data.text.lines import file_sha256
 
 log = logging.getLogger(__name__)
 
 _PUBLISHED = ("files", "corpora", "documents", "characters")
 """Kinds of data set whose texts have one checksum for ever, which is compared whenever they are obtained."""
-
-
-def check_whole(prepared: Prepared) -> None:
-    """Compare every file of a preparation with the checksum it was written with.
-
-    Raises:
-        UsageError: one was changed since.
-    """
-    for name, of in prepared.manifest["files"].items():
-        if file_sha256(prepared.folder / name) != of["sha256"]:
-            raise UsageError(
-                f"{prepared.folder / name} was changed after it was prepared (its SHA-256 is not the one in the "
-                f"manifest); delete {prepared.folder} to have it prepared again"
-            )
 
 
 def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str, run: Path) -> None:
