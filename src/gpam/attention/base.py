@@ -34,6 +34,8 @@ class Mechanism(nn.Module):
     needs_every_layer: ClassVar[bool] = False
     #: Whether :meth:`forward` gives :meth:`weights` times the values, and nothing else (dropout aside).
     mixes_only: ClassVar[bool] = True
+    #: Whether :meth:`forward` must be given ``query_input``.
+    needs_query_input: ClassVar[bool] = False
     #: Whether a bias may be added to the scores (``attn_mask`` of floats).
     takes_bias: ClassVar[bool] = True
 

@@ -33,6 +33,7 @@ from gpam.attention.site import Site
 @register("differential_v2")
 class DifferentialV2(Mechanism):
     mixes_only = False
+    needs_query_input = True
     facts = Facts(
         formula="(softmax(S1) - sigmoid(l) softmax(S2)) V, two queries for each key, l = X W a token and head",
         source="Ye, Dong, Sun and Wei 2026, Differential Transformer V2 (microsoft/unilm)",

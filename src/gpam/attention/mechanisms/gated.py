@@ -40,6 +40,7 @@ def _gates(site: Site, options: GatedOptions) -> int:
 class Gated(Softmax):
     Options = GatedOptions
     mixes_only = False
+    needs_query_input = True
     facts = Facts(
         formula="sigmoid(X W) * (A V)",
         source="Qiu et al. 2025, arXiv 2505.06708",

@@ -1,0 +1,145 @@
+"""Another mechanism in a model that is there: its attention modules exchanged in place, their weights kept."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpam.attention import options_of
+from gpam.attention.base import StackMemory
+from gpam.attention.site import Role
+from gpam.errors import UsageError
+from gpam.nn import hugging_face
+from gpam.nn.multihead import MultiheadAttention, refuse_what_acts_behind_the_block
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """What :func:`convert` did: module path to what stands there now, and path to the reason why it was left."""
+
+    replaced: dict[str, str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{path}: {now}" for path, now in self.replaced.items()]
+        return "\n".join(lines + [f"{path}: left, {why}" for path, why in self.left.items()])
+
+
+def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
+    """Put ``mechanism`` into every attention module of ``model`` that this function knows, in place.
+
+    Known are ``torch.nn.MultiheadAttention`` (by itself and in ``nn.Transformer``'s layers) and every model of Hugging
+    Face's transformers that computes attention through its attention interface (GPT-2, BERT, ViT, Llama and others).
+    Weights are kept; what the mechanism learns beside them starts as its options say. daGPAM with both lambdas 0 gives
+    the old model's output. ``convert(model, "softmax")`` puts back what was there, with the weights of now.
+
+    An optimiser made before knows nothing of new parameters: make it afterwards.
+
+    Args:
+        model: any module that holds attention modules; it may not be an attention module itself.
+        mechanism: a name of ``gpam.attention.names()``.
+        options: the mechanism's own, such as ``lambda_pos=0.2`` or ``lambdas="trainable"``.
+
+    Returns:
+        Which modules were replaced and which were left, and why; ``print`` it.
+
+    Raises:
+        UsageError: no attention module is known, an unknown mechanism or option, or a mechanism that cannot stand in
+            such a model. The model is then as it was.
+    """
+    checked = options_of(mechanism, options)
+    found = list(_torch_modules(model))
+    known = [entry for entry in found if entry.why_left is None]
+    pretrained = hugging_face.attentions(model)
+    if not known and not pretrained.known:
+        others = {entry.path: entry.why_left for entry in found} | pretrained.left
+        reasons = "".join(f"; {path}: {why}" for path, why in others.items())
+        raise UsageError(
+            f"{type(model).__name__} has no attention module that can be converted{reasons}: wanted "
+            "torch.nn.MultiheadAttention inside it, or a model of transformers that uses its attention interface"
+        )
+    refuse_what_acts_behind_the_block(mechanism)
+    # Everything that can be refused is built before anything is exchanged.
+    hugging = pretrained.built(mechanism, checked)
+    exchanges = _built(known, mechanism, dataclasses.asdict(checked))
+    for entry, module in exchanges:
+        setattr(entry.parent, entry.name, module)
+    _mind_nested_tensors(model)
+    replaced = {entry.path: _name_of(module) for entry, module in exchanges} | hugging.install()
+    return Conversion(replaced, {entry.path: entry.why_left for entry in found if entry.why_left} | pretrained.left)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    path: str
+    parent: nn.Module
+    name: str
+    module: nn.MultiheadAttention
+    role: Role
+    why_left: str | None
+
+
+def _torch_modules(model: nn.Module) -> Iterator[_Found]:
+    for path, parent in model.named_modules():
+        for name, child in parent.named_children():
+            if isinstance(child, nn.MultiheadAttention):
+                if isinstance(parent, nn.TransformerDecoderLayer):
+                    role: Role = "cross" if name == "multihead_attn" else "decoder"
+                else:
+                    role = "encoder" if child.embed_dim == child.kdim == child.vdim else "cross"
+                yield _Found(f"{path}.{name}".lstrip("."), parent, name, child, role, _why_left(child))
+
+
+def _why_left(module: nn.MultiheadAttention) -> str | None:
+    if type(module) not in (nn.MultiheadAttention, MultiheadAttention):
+        return f"{type(module).__name__} is a subclass whose ways are not known"
+    if module.bias_k is not None or module.add_zero_attn:
+        return "it has add_bias_kv or add_zero_attn"
+    return None
+
+
+def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list[tuple[_Found, nn.Module]]:
+    """The new module for each, weights taken over; torch's random state is left as it was."""
+    layers = {role: sum(entry.role == role for entry in known) for role in ("encoder", "decoder", "cross")}
+    seen, stacks = dict.fromkeys(layers, 0), {role: StackMemory() for role in layers}
+    exchanges = []
+    with torch.random.fork_rng(devices=[]):
+        for entry in known:
+            old, layer = entry.module, seen[entry.role]
+            seen[entry.role] += 1
+            shape = {
+                "dropout": old.dropout,
+                "bias": old.in_proj_bias is not None,
+                "batch_first": old.batch_first,
+                "kdim": old.kdim,
+                "vdim": old.vdim,
+                "device": old.out_proj.weight.device,
+                "dtype": old.out_proj.weight.dtype,
+            }
+            if mechanism == "softmax":
+                new: nn.MultiheadAttention = nn.MultiheadAttention(old.embed_dim, old.num_heads, **shape)
+            else:
+                place = {"role": entry.role, "layer": layer, "layers": layers[entry.role]}
+                new = MultiheadAttention(old.embed_dim, old.num_heads, mechanism, **shape, **place, **options)
+                new.mechanism.stack = stacks[entry.role]
+            for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
+                setattr(new, name, getattr(old, name))
+            new.out_proj = old.out_proj
+            exchanges.append((entry, new.train(old.training)))
+    return exchanges
+
+
+def _mind_nested_tensors(model: nn.Module) -> None:
+    """torch's encoder may hand its layers nested tensors in evaluation, which its own softmax alone can read."""
+    for encoder in model.modules():
+        if isinstance(encoder, nn.TransformerEncoder):
+            own = any(isinstance(module, MultiheadAttention) for module in encoder.modules())
+            if not hasattr(encoder, "_gpam_nested_before"):
+                encoder._gpam_nested_before = encoder.use_nested_tensor
+            encoder.use_nested_tensor = encoder._gpam_nested_before and not own
+
+
+def _name_of(module: nn.Module) -> str:
+    return type(module.mechanism).__name__ if isinstance(module, MultiheadAttention) else "torch.nn.MultiheadAttention"

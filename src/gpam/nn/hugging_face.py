@@ -1,0 +1,192 @@
+"""Models of Hugging Face's transformers: a mechanism behind their attention interface. transformers may be missing."""
+
+import dataclasses
+import inspect
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpam.attention import Site, build, mechanism_class
+from gpam.attention.base import Mechanism, StackMemory
+from gpam.attention.reference import merge_heads
+from gpam.attention.site import Role
+from gpam.errors import UsageError
+
+_CHILD = "gpam"  # the name of the mechanism in its attention module, and of ours among transformers' implementations
+_BEFORE = "_gpam_attention_before"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attention:
+    path: str
+    module: nn.Module
+    heads: int
+    head_dim: int
+    role: Role
+
+
+@dataclasses.dataclass
+class Attentions:
+    """The attention modules of transformers' models inside a model: those known, and why others are not."""
+
+    models: list[nn.Module]
+    known: list[_Attention]
+    left: dict[str, str]
+
+    def built(self, mechanism: str, options: Any) -> "Installation":
+        """A mechanism for each known module; UsageError where it needs what the interface does not give."""
+        if self.known and mechanism_class(mechanism).needs_query_input:
+            raise UsageError(
+                f"attention '{mechanism}' makes a map of the block's input, which transformers' attention interface "
+                "does not pass on: it cannot be put into such a model"
+            )
+        layers = {role: sum(entry.role == role for entry in self.known) for role in ("encoder", "decoder", "cross")}
+        seen, stacks = dict.fromkeys(layers, 0), {role: StackMemory() for role in layers}
+        mechanisms = []
+        with torch.random.fork_rng(devices=[]):
+            for entry in self.known:
+                site = Site(entry.heads * entry.head_dim, entry.heads, entry.role, seen[entry.role], layers[entry.role])
+                seen[entry.role] += 1
+                like = next(parameter for parameter in entry.module.parameters() if parameter.is_floating_point())
+                new = build(mechanism, site, options).to(like.device, like.dtype).train(entry.module.training)
+                new.stack = stacks[entry.role]
+                mechanisms.append(new)
+        return Installation(self, mechanism, mechanisms)
+
+
+@dataclasses.dataclass
+class Installation:
+    """What is ready to be put into the models."""
+
+    attentions: Attentions
+    mechanism: str
+    built: list[Mechanism]
+
+    def install(self) -> dict[str, str]:
+        """Put it in; module path to what stands there now."""
+        back = self.mechanism == "softmax"
+        for model in self.attentions.models:
+            if not hasattr(model, _BEFORE):
+                setattr(model, _BEFORE, model.config._attn_implementation)
+            model.set_attn_implementation(getattr(model, _BEFORE) if back else _registered())
+        for entry, mechanism in zip(self.attentions.known, self.built, strict=True):
+            if not back:
+                setattr(entry.module, _CHILD, mechanism)
+            elif hasattr(entry.module, _CHILD):
+                delattr(entry.module, _CHILD)
+        now = [getattr(model, _BEFORE) for model in self.attentions.models]
+        names = [f"transformers' {now[0]} attention" if back else type(new).__name__ for new in self.built]
+        return {entry.path: name for entry, name in zip(self.attentions.known, names, strict=True)}
+
+
+def attentions(model: nn.Module) -> Attentions:
+    """The attention modules of transformers' models in ``model``; none where transformers was never imported."""
+    found = Attentions([], [], {})
+    if "transformers" not in sys.modules:
+        return found
+    from transformers import PreTrainedModel
+
+    inside: tuple[str, ...] = ()
+    for path, module in model.named_modules():
+        if isinstance(module, PreTrainedModel) and not path.startswith(inside or "\0"):
+            found.models.append(module)
+            inside += (f"{path}." if path else "",)
+        if path.startswith(inside or "\0") and _calls_the_interface(module):
+            _sort(path, module, found)
+    return found
+
+
+def _calls_the_interface(module: nn.Module) -> bool:
+    """Whether its class computes attention by transformers' interface, which its source alone tells."""
+    if not type(module).__module__.startswith("transformers."):
+        return False
+    try:
+        return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        return False
+
+
+def _sort(path: str, module: nn.Module, found: Attentions) -> None:
+    config = getattr(module, "config", None)
+    heads = _first(module, "num_heads", "num_attention_heads", "n_heads") or _first(config, "num_attention_heads")
+    head_dim = _first(module, "head_dim", "attention_head_size")
+    if not heads or not head_dim:
+        found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
+        return
+    if getattr(module, "is_cross_attention", False) or "Cross" in type(module).__name__:
+        role: Role = "cross"
+    else:
+        role = "decoder" if getattr(module, "is_causal", False) else "encoder"
+    found.known.append(_Attention(path, module, heads, head_dim, role))
+
+
+def _first(holder: Any, *names: str) -> int | None:
+    values = (getattr(holder, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _registered() -> str:
+    """The name under which transformers knows :func:`attention`."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(_CHILD, attention)
+    AttentionMaskInterface.register(_CHILD, sdpa_mask)
+    return _CHILD
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The contract of transformers' attention functions: ``[batch, heads, length, head_dim]`` in, keys and values with
+    fewer heads where queries are grouped, ``[batch, length, heads, head_dim]`` out. ``attention_mask`` is true (or 0)
+    where a key is seen."""
+    mechanism: Mechanism | None = getattr(module, _CHILD, None)
+    if mechanism is None:  # a module that convert left
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        given = {"scaling": scaling, "dropout": dropout, "is_causal": is_causal, "position_bias": position_bias}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **given, **others)
+    for unknown in ("softcap", "s_aux", "cache"):
+        if others.get(unknown) is not None:
+            raise UsageError(f"attention with '{unknown}' is not supported in a converted model")
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    if scaling is not None:
+        query = query * (scaling * query.shape[-1] ** 0.5)  # a mechanism divides by the root itself
+    if mechanism.site.dropout != dropout:
+        mechanism.site = dataclasses.replace(mechanism.site, dropout=dropout)
+    output, weights = mechanism(
+        query,
+        key,
+        value,
+        causal=is_causal and attention_mask is None and query.shape[2] > 1,
+        attn_mask=_mask(attention_mask, position_bias, key.shape[2]),
+        need_weights=bool(others.get("output_attentions")),
+    )
+    if type(mechanism).after_heads is not Mechanism.after_heads:
+        return mechanism.after_heads(merge_heads(output)).unflatten(-1, (query.shape[1], -1)), weights
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def _mask(attention_mask: Tensor | None, position_bias: Tensor | None, source: int) -> Tensor | None:
+    """transformers' mask, of which true or 0 is seen, as a mechanism takes it: true is hidden, or floats to add."""
+    if attention_mask is None:
+        return position_bias
+    attention_mask = attention_mask[..., :source]
+    if attention_mask.dtype == torch.bool:
+        hidden = ~attention_mask
+        return hidden if position_bias is None else position_bias.masked_fill(hidden, float("-inf"))
+    bias = attention_mask if position_bias is None else attention_mask + position_bias
+    return bias.masked_fill(attention_mask <= torch.finfo(attention_mask.dtype).min, float("-inf"))

@@ -1,0 +1,203 @@
+"""Multi-head attention with PyTorch's contract and any mechanism between its projections."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpam.attention import Site, build, mechanism_class
+from gpam.attention.base import Mechanism
+from gpam.attention.reference import merge_heads, split_heads
+from gpam.attention.site import Role
+from gpam.errors import UsageError
+
+Cache = dict[str, Tensor]
+
+
+class MultiheadAttention(nn.MultiheadAttention):
+    """``torch.nn.MultiheadAttention`` with a mechanism of ``gpam.attention`` in place of its softmax.
+
+    ::
+
+        Y = concat(heads) W_O,   heads = mechanism(X W_Q, X_k W_K, X_v W_V)
+
+    Projections, their initial values and their names in a state dict are torch's, so that trained weights load; what
+    the mechanism learns stands under ``mechanism.``. With ``mechanism="softmax"`` outputs, weights and gradients are
+    torch's to rounding. ``add_bias_kv`` and ``add_zero_attn`` are not offered.
+
+    Args:
+        embed_dim, num_heads, dropout, bias, batch_first, kdim, vdim, device, dtype: as in torch's module.
+        mechanism: a name of ``gpam.attention.names()``.
+        role: "encoder", "decoder" (self attention of a decoder) or "cross"; where a mechanism does not stand in cross
+            attention, softmax does. Default: "cross" where keys or values have a width of their own, else "encoder".
+        layer, layers: the place in a stack of layers, for mechanisms that differ by depth.
+        options: the mechanism's own, such as ``lambda_pos=0.2`` or ``lambdas="trainable"``.
+
+    Raises:
+        UsageError: an unknown mechanism or option, sizes that do not divide, a mechanism that needs more than a layer.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        mechanism: str = "dagpam",
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        *,
+        role: Role | None = None,
+        layer: int = 0,
+        layers: int = 1,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        widths = {embed_dim, kdim or embed_dim, vdim or embed_dim}
+        site = Site(embed_dim, num_heads, role or ("cross" if len(widths) > 1 else "encoder"), layer, layers, dropout)
+        _check(mechanism, site)
+        built = build(mechanism, site, options)
+        super().__init__(
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            batch_first=batch_first,
+            kdim=kdim,
+            vdim=vdim,
+            device=device,
+            dtype=dtype,
+        )
+        # What torch's encoder layers ask before they compute softmax attention themselves, without calling this module.
+        self._qkv_same_embed_dim = False
+        self.mechanism: Mechanism = built.to(device=device, dtype=dtype)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        cache: Cache | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output and, with ``need_weights``, the weights before dropout, as torch's module returns them.
+
+        Args:
+            query, key, value: ``[target, batch, width]``, ``[batch, target, width]`` with ``batch_first``, or unbatched
+                ``[target, width]``.
+            key_padding_mask: ``[batch, source]``; boolean, true at padding, or added to the scores.
+            need_weights: false is faster.
+            attn_mask: ``[target, source]`` or ``[batch * heads, target, source]``; boolean, true where a key is hidden,
+                or added to the scores.
+            average_attn_weights: weights ``[batch, target, source]``, the mean of the heads; else one matrix a head.
+            is_causal: the targets are the last positions of the source and see nothing behind their own. As in torch
+                it says what ``attn_mask`` would, which is then not read; unlike in torch the mask may be left out.
+            cache: an empty dict at first, the same at each step of decoding: keys and values of this call are appended
+                to what it holds, ``[batch, heads, length, head_dim]`` each, and attended to as a whole.
+
+        Raises:
+            UsageError: masks whose shape or kind does not fit; another source than the query in a mechanism that stands
+                in self attention only.
+        """
+        self._check_source(query, key)
+        batched = query.dim() == 3
+        if not batched:
+            query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        q, k, v = (split_heads(x, self.num_heads) for x in self._project(query, key, value))
+        if cache is not None:
+            for name, new in (("key", k), ("value", v)):
+                cache[name] = new if name not in cache else torch.cat([cache[name], new], dim=2)
+            k, v = cache["key"], cache["value"]
+        output, weights = self.mechanism(
+            q,
+            k,
+            v,
+            query_input=query,
+            causal=is_causal,
+            need_weights=need_weights,
+            state=cache,
+            **self._masks(key_padding_mask, None if is_causal else attn_mask, batch=len(q)),
+        )
+        output = self.out_proj(self.mechanism.after_heads(merge_heads(output)))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if not batched:
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        if self.in_proj_weight is None:
+            maps = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        elif query is key and key is value:
+            return nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+        else:
+            maps = self.in_proj_weight.chunk(3)
+        inputs = (query, key, value)
+        return tuple(nn.functional.linear(*given) for given in zip(inputs, maps, biases, strict=True))
+
+    def _masks(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int) -> dict[str, Tensor | None]:
+        """Masks as a mechanism takes them: padding of booleans, the other broadcastable to the scores."""
+        if attn_mask is not None and attn_mask.dim() == 3:
+            if len(attn_mask) != batch * self.num_heads:
+                raise UsageError(
+                    f"attn_mask of three dimensions must be [batch * heads = {batch * self.num_heads}, target, "
+                    f"source], got shape {list(attn_mask.shape)}"
+                )
+            attn_mask = attn_mask.unflatten(0, (batch, self.num_heads))
+        if key_padding_mask is not None and key_padding_mask.is_floating_point():
+            # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
+            hidden = key_padding_mask.isneginf()
+            if torch.compiler.is_compiling() or bool((key_padding_mask.masked_fill(hidden, 0) != 0).any()):
+                return {"attn_mask": _sum(key_padding_mask[:, None, None, :], attn_mask)}
+            key_padding_mask = hidden
+        return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
+
+    def _check_source(self, query: Tensor, key: Tensor) -> None:
+        mechanism = self.mechanism
+        if key is not query and mechanism.site.role != "cross" and not mechanism.facts.cross:
+            raise UsageError(
+                f"attention '{type(mechanism).__name__}' stands in self attention only: got keys that are not the "
+                "queries' input, wanted the same tensor, or role='cross' at construction (softmax stands there)"
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.embed_dim}, {self.num_heads}, batch_first={self.batch_first}"
+
+
+def _check(mechanism: str, site: Site) -> None:
+    """UsageError where a layer by itself cannot give what the mechanism needs."""
+    refuse_what_acts_behind_the_block(mechanism)
+    if mechanism_class(mechanism).needs_every_layer and site.layers == 1:
+        raise UsageError(
+            f"attention '{mechanism}' hands values from layer to layer; convert a whole model by gpam.nn.convert, or "
+            "give layer=, layers= and one StackMemory to the mechanisms of all layers"
+        )
+
+
+def refuse_what_acts_behind_the_block(mechanism: str) -> None:
+    """UsageError for a mechanism of which an attention module is only a part."""
+    if mechanism_class(mechanism).after_block is not Mechanism.after_block:
+        raise UsageError(
+            f"attention '{mechanism}' acts on the residual sum behind the block, which an attention module does not "
+            "see: build it by gpam.attention.build, and call its after_block there"
+        )
+
+
+def _sum(bias: Tensor, attn_mask: Tensor | None) -> Tensor:
+    """One mask of floats that hides and adds what both do."""
+    if attn_mask is None:
+        return bias
+    if attn_mask.dtype == torch.bool:
+        return bias.masked_fill(attn_mask, float("-inf"))
+    return bias + attn_mask

@@ -1,0 +1,296 @@
+"""``gpam.nn.MultiheadAttention`` against torch's own module, and the ways in which a model uses it."""
+
+import copy
+import io
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+from gpam.attention import names
+from gpam.errors import UsageError
+from gpam.nn import MultiheadAttention
+
+EXACT = {"rtol": 1e-10, "atol": 1e-12}
+SELF_ONLY = {"contranorm": "behind the block", "neutreno": "from layer to layer", "cog": "first and the last layer"}
+ALONE = [name for name in names() if name not in SELF_ONLY]
+
+
+def pair(**options):
+    """torch's module and ours with the same random weights, in float64."""
+    torch.manual_seed(0)
+    ours = MultiheadAttention(12, 3, "softmax", dtype=torch.float64, **options)
+    for parameter in ours.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    stock = nn.MultiheadAttention(12, 3, dtype=torch.float64, **options)
+    stock.load_state_dict(ours.state_dict())
+    return stock, ours
+
+
+def texts(target=5, source=7, batch=2, batch_first=False, widths=(12, 12, 12)):
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(length, batch, width) for length, width in zip((target, source, source), widths, strict=True)]
+    drawn = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return [(x.transpose(0, 1).contiguous() if batch_first else x).requires_grad_() for x in drawn]
+
+
+def assert_same(stock, ours, given, wanted_from=None, **call):
+    """Outputs, weights and the gradients of inputs and parameters are equal."""
+    want, want_weights = stock(*given, **(wanted_from or call))
+    got, got_weights = ours(*given, **call)
+    assert_close(got, want, **EXACT)
+    assert (got_weights is None) == (want_weights is None)
+    if got_weights is not None:
+        assert_close(got_weights, want_weights, **EXACT)
+    along = torch.randn(want.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    wrt = list(dict.fromkeys(given))
+    for module, output in ((stock, want), (ours, got)):
+        module.zero_grad()
+        module.gradients = torch.autograd.grad(output, [*wrt, *module.parameters()], along)
+    for mine, theirs in zip(ours.gradients, stock.gradients, strict=True):
+        assert_close(mine, theirs, **EXACT)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("masks", ["none", "padding", "float padding", "boolean", "additive", "a head", "both"])
+def test_softmax_is_torch(batch_first, need_weights, masks):
+    stock, ours = pair(batch_first=batch_first)
+    generator = torch.Generator().manual_seed(3)
+    padding = torch.tensor([[False] * 7, [False] * 5 + [True] * 2])
+    window = torch.ones(5, 7, dtype=torch.bool).triu(4)
+    call = {
+        "none": {},
+        "padding": {"key_padding_mask": padding},
+        "float padding": {"key_padding_mask": torch.zeros(2, 7).double().masked_fill(padding, float("-inf"))},
+        "boolean": {"attn_mask": window},
+        "additive": {"attn_mask": torch.randn(5, 7, generator=generator, dtype=torch.float64)},
+        "a head": {"attn_mask": torch.rand(6, 5, 7, generator=generator) < 0.3},
+        "both": {"attn_mask": window, "key_padding_mask": padding},
+    }[masks]
+    assert_same(stock, ours, texts(batch_first=batch_first), need_weights=need_weights, **call)
+
+
+def test_a_padding_mask_that_adds_is_added():
+    stock, ours = pair()
+    bias = torch.randn(2, 7, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    for attn_mask in (None, torch.ones(5, 7).triu(3).bool(), torch.randn(5, 7).double()):
+        call = {"key_padding_mask": bias, "attn_mask": attn_mask}
+        as_floats = None
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            as_floats = call | {"attn_mask": torch.zeros(5, 7).double().masked_fill(attn_mask, float("-inf"))}
+        assert_same(stock, ours, texts(), as_floats, **call)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_self_attention_causal_and_by_head(need_weights):
+    stock, ours = pair()
+    x = texts(5)[0]
+    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    call = {"need_weights": need_weights, "average_attn_weights": False}
+    with_mask = call | {"attn_mask": mask, "is_causal": True}
+    assert_same(stock, ours, (x, x, x), with_mask, **call, is_causal=True)
+    assert_same(stock, ours, (x, x, x), **with_mask)
+    assert_same(stock, ours, (x, x, x), attn_mask=mask, need_weights=need_weights)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_other_widths_and_no_bias(bias):
+    stock, ours = pair(kdim=8, vdim=6, bias=bias)
+    assert_same(stock, ours, texts(widths=(12, 8, 6)))
+    stock, ours = pair(bias=bias)
+    assert_same(stock, ours, texts())
+
+
+def test_unbatched_input():
+    stock, ours = pair(batch_first=True)
+    query, key, value = (x[:, 0].detach().requires_grad_() for x in texts())
+    padding = torch.tensor([False] * 6 + [True])
+    assert_same(stock, ours, (query, key, value), key_padding_mask=padding)
+    assert_same(stock, ours, (query, key, value), attn_mask=torch.ones(3, 5, 7).triu(5).bool())
+
+
+def test_a_row_that_sees_nothing_is_the_output_bias_and_has_gradients():
+    _, ours = pair()
+    query, key, value = texts()
+    padding = torch.tensor([[True] * 7, [False] * 7])
+    for need_weights in (False, True):
+        output, _ = ours(query, key, value, key_padding_mask=padding, need_weights=need_weights)
+        assert_close(output[:, 0], ours.out_proj.bias.expand(5, 12), **EXACT)
+        gradients = torch.autograd.grad(output.sum(), [query, key, value, *ours.parameters()])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_state_dicts_have_torchs_names():
+    for options in ({}, {"kdim": 8}, {"bias": False}):
+        stock, ours = pair(**options)
+        assert list(stock.state_dict()) == list(ours.state_dict())
+        learned = MultiheadAttention(12, 3, "dagpam", lambdas="trainable", **options)
+        more = [name for name in learned.state_dict() if name not in stock.state_dict()]
+        assert more == ["mechanism.query_neg", "mechanism.lambda_pos", "mechanism.lambda_neg"]
+        missing = learned.load_state_dict(stock.state_dict(), strict=False)
+        assert missing.missing_keys == more and not missing.unexpected_keys
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_every_mechanism_trains_evaluates_copies_and_is_saved(name):
+    torch.manual_seed(0)
+    layer = MultiheadAttention(8, 2, name, dropout=0.2, batch_first=True, role="decoder")
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    output, weights = layer(x, x, x, is_causal=True, need_weights=False)
+    assert output.shape == x.shape and weights is None
+    output.sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+    want = layer.eval()(x, x, x, is_causal=True)[0]
+    assert_close(copy.deepcopy(layer)(x, x, x, is_causal=True)[0], want, rtol=0, atol=0)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other = MultiheadAttention(8, 2, name, dropout=0.2, batch_first=True, role="decoder").eval()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert_close(other(x, x, x, is_causal=True)[0], want, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_decoding_with_a_cache_gives_what_all_at_once_gives(name):
+    torch.manual_seed(0)
+    layer = MultiheadAttention(8, 2, name, batch_first=True, role="decoder", dtype=torch.float64).eval()
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    with torch.no_grad():
+        want, _ = layer(x, x, x, is_causal=True, need_weights=False)
+        for steps in ((1,) * 6, (3, 1, 2)):
+            cache = {}
+            parts = []
+            for part in x.split(steps, dim=1):
+                parts.append(layer(part, part, part, is_causal=True, need_weights=False, cache=cache)[0])
+            assert_close(torch.cat(parts, 1), want, **EXACT)
+
+
+def test_the_cache_of_dagpam_is_that_of_softmax_byte_for_byte():
+    torch.manual_seed(0)
+    softmax = MultiheadAttention(8, 2, "softmax", batch_first=True)
+    dagpam = MultiheadAttention(8, 2, "dagpam", batch_first=True)
+    dagpam.load_state_dict(softmax.state_dict(), strict=False)
+    caches = {}
+    for layer in (softmax, dagpam):
+        cache = caches[layer] = {}
+        for token in torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(5)).split(1, dim=1):
+            layer(token, token, token, is_causal=True, need_weights=False, cache=cache)
+    assert list(caches[softmax]) == list(caches[dagpam]) == ["key", "value"]
+    for name in ("key", "value"):
+        assert caches[softmax][name].numpy().tobytes() == caches[dagpam][name].numpy().tobytes()
+
+
+@pytest.mark.parametrize("kind", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_torchs_layers_use_it_in_training_and_in_evaluation(kind, norm_first):
+    """torch's encoder layer has a fast path in evaluation that reads the projections and computes softmax itself."""
+    torch.manual_seed(0)
+    layer = kind(8, 2, 16, 0.0, batch_first=True, norm_first=norm_first)
+    x, memory = torch.randn(2, 5, 8), torch.randn(2, 3, 8)
+    given = (x,) if kind is nn.TransformerEncoderLayer else (x, memory)
+    stock = {mode: layer.train(mode)(*given) for mode in (True, False)}
+    for name in ("softmax", "dagpam"):
+        for slot in ("self_attn", "multihead_attn"):
+            if hasattr(layer, slot):
+                role = "cross" if slot == "multihead_attn" else "encoder"
+                own = MultiheadAttention(8, 2, name, batch_first=True, role=role)
+                own.load_state_dict(getattr(layer, slot).state_dict(), strict=False)
+                setattr(layer, slot, own)
+        for mode, inference in itertools.product((True, False), repeat=2):
+            with torch.inference_mode() if inference else torch.enable_grad():
+                got = layer.train(mode)(*given)
+            difference = (got - stock[mode]).abs().max()
+            assert difference < 1e-5 if name == "softmax" else difference > 1e-3
+
+
+def test_autocast_and_checkpointing():
+    torch.manual_seed(0)
+    layer = MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    want = layer(x, x, x, need_weights=False)[0]
+    for need_weights in (False, True):
+        with torch.autocast("cpu", torch.bfloat16):
+            output, _ = layer(x, x, x, need_weights=need_weights)
+        assert_close(output.float(), want, rtol=0.05, atol=0.05)
+        output.float().sum().backward()
+    again = checkpoint(lambda given: layer(given, given, given, need_weights=False)[0], x, use_reentrant=False)
+    assert_close(again, want)
+    along = torch.randn_like(want)
+    for got, wanted in zip(
+        torch.autograd.grad(again, list(layer.parameters()), along),
+        torch.autograd.grad(want, list(layer.parameters()), along),
+        strict=True,
+    ):
+        assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_in_one_graph(backend):
+    torch.manual_seed(0)
+    layer = MultiheadAttention(8, 2, batch_first=True, lambdas="trainable")
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    padding = torch.tensor([[False] * 5, [False] * 4 + [True]])
+    call = {"need_weights": False, "is_causal": True, "key_padding_mask": padding}
+    want = layer(x, x, x, **call)[0]
+    torch._dynamo.reset()
+    got = torch.compile(layer, backend=backend, fullgraph=True)(x, x, x, **call)[0]
+    assert_close(got, want)
+    wrt = [x, *layer.parameters()]
+    along = torch.randn_like(want)
+    for mine, eager in zip(torch.autograd.grad(got, wrt, along), torch.autograd.grad(want, wrt, along), strict=True):
+        assert_close(mine, eager, rtol=1e-4, atol=1e-5)
+
+
+def _one_process(rank, file, results):
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    layer = nn.parallel.DistributedDataParallel(MultiheadAttention(8, 2, batch_first=True, lambdas="trainable"))
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(9))[rank : rank + 1]
+    layer(x, x, x, need_weights=False)[0].sum().backward()
+    results[rank] = [parameter.grad for parameter in layer.parameters()]
+    dist.destroy_process_group()
+
+
+def test_distributed_data_parallel_averages_every_gradient(tmp_path):
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(_one_process, (tmp_path / "rendezvous", results), nprocs=2)
+        by_rank = dict(results)
+    torch.manual_seed(0)
+    layer = MultiheadAttention(8, 2, batch_first=True, lambdas="trainable")
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(9))
+    (layer(x, x, x, need_weights=False)[0].sum() / 2).backward()
+    for rank in (0, 1):
+        for parameter, gradient in zip(layer.parameters(), by_rank[rank], strict=True):
+            assert_close(gradient, parameter.grad)
+
+
+@pytest.mark.parametrize("name", SELF_ONLY)
+def test_what_a_layer_by_itself_cannot_give_is_said(name):
+    with pytest.raises(UsageError, match=SELF_ONLY[name]):
+        MultiheadAttention(8, 2, name)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(UsageError, match="did you mean 'dagpam'"):
+        MultiheadAttention(8, 2, "dagpan")
+    with pytest.raises(UsageError, match="did you mean 'lambda_neg'"):
+        MultiheadAttention(8, 2, lambda_ne=0.1)
+    with pytest.raises(UsageError, match="3 attention heads for a width of 8"):
+        MultiheadAttention(8, 3)
+    layer, x = MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 5, 8)
+    with pytest.raises(UsageError, match=r"batch \* heads = 4, target, source\], got shape \[3, 5, 5\]"):
+        layer(x, x, x, attn_mask=torch.zeros(3, 5, 5))
+    with pytest.raises(UsageError, match=r"got shape \[4, 5\]"):
+        layer(x, x, x, attn_mask=torch.zeros(4, 5))
+    with pytest.raises(UsageError, match="key_padding_mask must be a bool tensor"):
+        layer(x, x, x, need_weights=False, key_padding_mask=torch.zeros(2, 4, dtype=torch.bool))
+    gfsa = MultiheadAttention(8, 2, "gfsa", batch_first=True)
+    with pytest.raises(UsageError, match="stands in self attention only"):
+        gfsa(x, torch.randn(2, 3, 8), torch.randn(2, 3, 8))
