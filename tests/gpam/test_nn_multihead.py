@@ -171,6 +171,7 @@ def test_decoding_with_a_cache_gives_what_all_at_once_gives(name):
             assert_close(torch.cat(parts, 1), want, **EXACT)
 
 
+@torch.no_grad()
 def test_the_cache_of_dagpam_is_that_of_softmax_byte_for_byte():
     torch.manual_seed(0)
     softmax = MultiheadAttention(8, 2, "softmax", batch_first=True)

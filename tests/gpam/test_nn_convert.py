@@ -1,0 +1,271 @@
+"""``gpam.nn.convert`` on torch's modules and on models of transformers, built here with random weights."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from gpam.errors import UsageError
+from gpam.nn import MultiheadAttention, convert
+
+ZERO = {"lambda_pos": 0.0, "lambda_neg": 0.0}
+
+
+def transformer(**options):
+    torch.manual_seed(0)
+    return nn.Transformer(8, 2, 2, 3, 16, 0.0, batch_first=True, **options).eval()
+
+
+def sentences():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, 6, 8, generator=generator), torch.randn(2, 4, 8, generator=generator)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_whole_transformer_there_and_back(norm_first):
+    model = transformer(norm_first=norm_first)
+    source, target = sentences()
+    mask = nn.Transformer.generate_square_subsequent_mask(4)
+    padding = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+    call = {"tgt_mask": mask, "tgt_is_causal": True}
+    call |= {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+    want, names = model(source, target, **call), list(model.state_dict())
+    done = convert(model, "dagpam", **ZERO)
+    assert len(done.replaced) == 2 + 2 * 3 and not done.left
+    assert done.replaced["decoder.layers.2.multihead_attn"] == "DaGPAM"
+    for mode in (torch.enable_grad, torch.no_grad):  # without gradients torch has a path of its own in evaluation
+        with mode():
+            assert_close(model(source, target, **call), want)
+    convert(model, "dagpam", lambda_pos=0.5, lambda_neg=0.5, lambdas="trainable")
+    with torch.no_grad():
+        assert (model(source, target, **call) - want).abs().max() > 1e-3
+    convert(model, "softmax")
+    assert {type(m) for m in model.modules() if isinstance(m, nn.MultiheadAttention)} == {nn.MultiheadAttention}
+    assert list(model.state_dict()) == names
+    for mode in (torch.enable_grad, torch.no_grad):
+        with mode():
+            assert_close(model(source, target, **call), want)
+
+
+@pytest.mark.parametrize("name", ["neutreno", "gfsa", "differential", "gated", "shaped", "cog", "sigmoid", "coda"])
+def test_mechanisms_of_depth_and_of_the_blocks_input_in_a_stack(name):
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), 3)
+    converted = copy.deepcopy(encoder)
+    done = convert(converted, name)
+    x, _ = sentences()
+    padding = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+    output = converted(x, src_key_padding_mask=padding)
+    output.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in converted.parameters())
+    sites = [converted.get_submodule(path).mechanism.site for path in done.replaced]
+    assert [(site.layer, site.layers) for site in sites] == [(0, 3), (1, 3), (2, 3)]
+    with torch.no_grad():
+        evaluated = converted.eval()(x, src_key_padding_mask=padding)
+    if name != "gfsa":  # its factors start where it is softmax
+        assert (evaluated - encoder.eval()(x, src_key_padding_mask=padding)).abs().max() > 1e-4
+    assert_close(evaluated, output)
+
+
+def test_what_cannot_be_converted_stays_and_is_said():
+    model = nn.ModuleDict(
+        {
+            "known": nn.MultiheadAttention(8, 2, 0.25, bias=False, kdim=4, vdim=6),
+            "extra": nn.MultiheadAttention(8, 2, add_bias_kv=True),
+        }
+    )
+    done = convert(model, "dagpam")
+    assert done.replaced == {"known": "DaGPAM"} and done.left == {"extra": "it has add_bias_kv or add_zero_attn"}
+    assert str(done) == "known: DaGPAM\nextra: left, it has add_bias_kv or add_zero_attn"
+    assert type(model["extra"]) is nn.MultiheadAttention
+    assert model["known"].mechanism.site.role == "cross" and model["known"].mechanism.site.dropout == 0.25
+
+
+def test_refusals_leave_the_model_as_it_was():
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
+    for mechanism, options, message in (
+        ("dagpan", {}, "did you mean 'dagpam'"),
+        ("dagpam", {"lambda": 1.0}, "has no option 'lambda'"),
+        ("contranorm", {}, "behind the block"),
+        ("neutreno", {}, "from layer to layer"),
+        ("cog", {}, "a stack of 1, wanted 3 layers"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            convert(model, mechanism, **options)
+    assert type(model[0].self_attn) is nn.MultiheadAttention
+    with pytest.raises(UsageError, match=r"Linear has no attention module that can be converted: wanted torch\.nn"):
+        convert(nn.Linear(2, 2), "dagpam")
+    with pytest.raises(UsageError, match="attn: it has add_bias_kv"):
+        convert(nn.ModuleDict({"attn": nn.MultiheadAttention(8, 2, add_zero_attn=True)}), "dagpam")
+
+
+def test_weights_random_state_and_gradients_are_shared():
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, 0.1, batch_first=True, dtype=torch.float64))
+    weight, state = model[0].self_attn.in_proj_weight, torch.get_rng_state()
+    convert(model, "dagpam", query_neg_init="xavier")
+    own = model[0].self_attn
+    assert isinstance(own, MultiheadAttention) and own.in_proj_weight is weight and own.batch_first
+    assert own.mechanism.query_neg.dtype == torch.float64 and own.mechanism.site.dropout == 0.1
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# Models of transformers
+
+
+def gpt2(hf):
+    return hf.GPT2LMHeadModel(
+        hf.GPT2Config(vocab_size=40, n_positions=32, n_embd=16, n_layer=3, n_head=2, bos_token_id=0, eos_token_id=0)
+    )
+
+
+def bert(hf):
+    return hf.BertForMaskedLM(
+        hf.BertConfig(
+            vocab_size=40,
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=32,
+        )
+    )
+
+
+def vit(hf):
+    return hf.ViTForImageClassification(
+        hf.ViTConfig(
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            intermediate_size=32,
+            image_size=8,
+            patch_size=4,
+            num_labels=3,
+        )
+    )
+
+
+def llama(hf):
+    """Grouped queries, rotary positions, and heads whose widths do not add up to the model's."""
+    return hf.LlamaForCausalLM(
+        hf.LlamaConfig(
+            vocab_size=40,
+            hidden_size=16,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            intermediate_size=32,
+            max_position_embeddings=32,
+        )
+    )
+
+
+MODELS = [gpt2, bert, vit, llama]
+
+
+@pytest.fixture
+def hf():
+    return pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[huggingface]'")
+
+
+def built(make, hf):
+    """A model whose attention differs from word to word: its own initial weights are too small for that."""
+    torch.manual_seed(0)
+    model = make(hf).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8 if parameter.dim() == 2 else 1)
+    return model
+
+
+def given(make):
+    generator = torch.Generator().manual_seed(1)
+    if make is vit:
+        return {"pixel_values": torch.randn(2, 3, 8, 8, generator=generator)}
+    ids = torch.randint(1, 40, (2, 7), generator=generator)
+    mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2]) if make is bert else torch.tensor([[1] * 7, [0] * 2 + [1] * 5])
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_a_model_of_transformers_there_and_back(make, hf):
+    model, inputs = built(make, hf), given(make)
+    want, names = model(**inputs).logits, list(model.state_dict())
+    before = model.config._attn_implementation
+    done = convert(model, "dagpam", **ZERO)
+    assert len(done.replaced) == 3 and set(done.replaced.values()) == {"DaGPAM"} and not done.left
+    real = inputs.get("attention_mask", torch.ones(want.shape[:-1])).bool()
+    assert_close(model(**inputs).logits[real], want[real], rtol=1e-4, atol=1e-5)
+    assert [name for name in model.state_dict() if name not in names] == [f"{p}.gpam.query_neg" for p in done.replaced]
+    convert(model, "dagpam", lambdas="trainable")
+    assert (model(**inputs).logits[real] - want[real]).abs().max() > 1e-4
+    model.train()(**inputs).logits.square().sum().backward()
+    assert all(p.grad.isfinite().all() for n, p in model.named_parameters() if ".gpam." in n)
+    convert(model, "softmax")
+    assert list(model.state_dict()) == names and model.config._attn_implementation == before
+    assert_close(model.eval()(**inputs).logits, want)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_generation_with_its_cache_is_generation_without(make, hf):
+    model = built(make, hf)
+    convert(model, "dagpam", lambda_pos=0.7, lambda_neg=0.4)
+    inputs = given(make)
+    generate = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, **inputs}
+    scores = {"output_scores": True, "return_dict_in_generate": True}
+    cached = model.generate(use_cache=True, **generate, **scores)
+    anew = model.generate(use_cache=False, **generate, **scores)
+    assert torch.equal(cached.sequences, anew.sequences)
+    assert_close(torch.stack(cached.scores), torch.stack(anew.scores), rtol=1e-4, atol=1e-5)
+
+
+def test_grouped_queries_against_the_formula(hf):
+    """One layer's attention of a Llama by hand, in float64: projections, rotation, both softmaxes, output."""
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    model = built(llama, hf).double()
+    convert(model, "dagpam", lambda_pos=0.3, lambda_neg=0.8)
+    attention = model.model.layers[0].self_attn
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    cos, sin = model.model.rotary_emb(x, torch.arange(5)[None].expand(2, -1))
+    q, k, v = (
+        map_(x).unflatten(-1, (-1, 8)).transpose(1, 2)
+        for map_ in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    q, k = apply_rotary_pos_emb(q, k, cos, sin)
+    k, v = (torch.stack([part[:, head // 2] for head in range(4)], dim=1) for part in (k, v))
+    future = torch.ones(5, 5).triu(1).bool()
+
+    def softmax(query):
+        return torch.softmax((query @ k.mT / 8**0.5).masked_fill(future, float("-inf")), -1)
+
+    weights = 1.3 * softmax(q) - 0.8 * softmax(torch.relu(q) @ attention.gpam.query_neg)
+    want = attention.o_proj((weights @ v).transpose(1, 2).flatten(2))
+    got, _ = attention(x, position_embeddings=(cos, sin), attention_mask=None)
+    assert_close(got, want, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["neutreno", "gfsa", "differential", "nap", "sigmoid", "shaped"])
+def test_other_mechanisms_in_gpt2(name, hf):
+    model, inputs = built(gpt2, hf), given(gpt2)
+    convert(model, name)
+    model.train()
+    loss = model(**inputs, labels=inputs["input_ids"]).loss
+    loss.backward()
+    assert loss.isfinite() and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    assert copy.deepcopy(model).state_dict().keys() == model.state_dict().keys()
+
+
+def test_dropout_is_the_models_and_the_refusals_are_sentences(hf):
+    model, inputs = built(gpt2, hf), given(gpt2)
+    with pytest.raises(UsageError, match="a map of the block's input, which transformers' attention interface does"):
+        convert(model, "gated")
+    with pytest.raises(UsageError, match="behind the block"):
+        convert(model, "contranorm")
+    convert(model, "dagpam")
+    assert not torch.equal(model.train()(**inputs).logits, model(**inputs).logits)
+    assert model.transformer.h[0].attn.gpam.site.dropout == model.config.attn_pdrop == 0.1
+    assert torch.equal(model.eval()(**inputs).logits, model(**inputs).logits)
