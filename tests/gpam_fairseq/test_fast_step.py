@@ -24,8 +24,6 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.optim.adam import Adam
 
-from gpam.errors import UsageError
-
 # ------------------------------------------------------------------------------------------------------------- dropout
 
 
@@ -138,10 +136,12 @@ def test_rows_of_evaluation_are_the_log_softmaxs():
 
 
 def test_a_second_derivative_is_refused_and_not_dropped():
-    hidden = torch.randn(4, 3, requires_grad=True)
-    loss, _ = by_chunks.cross_entropy(hidden, torch.randn(5, 3), torch.tensor([0, 1, 2, 3]))
-    with pytest.raises(UsageError, match="second derivative"):
-        torch.autograd.grad(loss, hidden, create_graph=True)
+    hidden, weight = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    loss, _ = by_chunks.cross_entropy(hidden, weight, torch.tensor([0, 1, 2, 3]))
+    (gradient,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    for source in (hidden, weight):
+        with pytest.raises(RuntimeError, match="second derivative"):
+            torch.autograd.grad(gradient.square().sum(), source, retain_graph=True)
 
 
 def test_an_output_layer_that_is_no_plain_product_is_left_to_fairseq():

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpam.errors import UsageError
+from gpam.autograd import once_differentiable
 
 CHUNK = 1 << 20  # elements of a chunk of logits: 4 MB of float32
 
@@ -74,20 +74,16 @@ class _CrossEntropy(torch.autograd.Function):
             if smoothing:
                 grad_hidden.sub_(weight.sum(0), alpha=each)
                 grad_weight.sub_(hidden.sum(0), alpha=each)
-            ctx.save_for_backward(grad_hidden, grad_weight)
+            ctx.save_for_backward(grad_hidden, grad_weight, hidden, weight)
         loss = (1 - smoothing - each) * nll + each * smooth
         nll = nll.to(hidden.dtype)
         ctx.mark_non_differentiable(nll)
         return loss.to(hidden.dtype), nll
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise UsageError(
-                "cross entropy by chunks has no second derivative (create_graph=True): switch the fast step off with "
-                "GPAM_FAST=0 or gpu.fast=false"
-            )
-        grad_hidden, grad_weight = ctx.saved_tensors
+        grad_hidden, grad_weight, *_ = ctx.saved_tensors
         return grad_hidden * grad, grad_weight * grad, None, None, None
 
 

@@ -10,22 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpam.attention.backends.dropout import draw_kept, kept_share, random_words
+from gpam.attention.backends.dropout import fill_dropout, random_words
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         words = torch.empty(random_words(x.numel()), dtype=torch.int64)
-        kept = draw_kept(words, x.numel(), p).view(x.shape).view(torch.int8)  # multiplied faster than bool
-        ctx.save_for_backward(kept)
-        ctx.scale = 1 / kept_share(p)
-        return torch.mul(x, kept).mul_(ctx.scale)
+        factors = fill_dropout(torch.empty_like(x), p, None, words)
+        ctx.save_for_backward(factors)
+        return x * factors
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        return torch.mul(grad, kept) * ctx.scale, None
+        (factors,) = ctx.saved_tensors
+        return grad * factors, None
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
