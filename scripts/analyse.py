@@ -1,7 +1,18 @@
 """Look into trained and untrained models, and draw what was found. Options: configs/analyse.yaml."""
 
+from pathlib import Path
+
+from omegaconf import DictConfig
+
 from gpam_suite.inside.analyse import analyse
+from gpam_suite.report.page import build
 from gpam_suite.run.command_line import run_hydra
 
+
+def main(cfg: DictConfig) -> None:
+    analyse(cfg)
+    build(Path(cfg.results))
+
+
 if __name__ == "__main__":
-    run_hydra("analyse", analyse)
+    run_hydra("analyse", main)

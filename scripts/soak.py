@@ -4,8 +4,8 @@ import logging
 import sys
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import write_atomically
 from gpam_suite.records.environment import ROOT
-from gpam_suite.records.folder import write_atomically
 from gpam_suite.run.command_line import guarded
 
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gpam_suite")]  # the parts live beside their samples

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gpam.errors import UsageError
-from gpam_suite.records.folder import safe_name
+from gpam_suite.common.files import safe_name
 from gpam_suite.run.command_line import guarded
 from gpam_suite.run.live import EVERY, watch
 from gpam_suite.run.members import RUNNING, Member, read_member

@@ -8,15 +8,8 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpam_suite.records.folder import (
-    Record,
-    append_history,
-    config_hash,
-    read_record,
-    run_folder,
-    write_record,
-    write_scores,
-)
+from gpam_suite.config.identity import config_hash, run_folder
+from gpam_suite.records.folder import Record, append_history, read_record, write_record, write_scores
 from gpam_suite.report.plotting import Plot
 
 LABELS = {"softmax": "Softmax", "dagpam": "daGPAM", "nap": "NAP"}

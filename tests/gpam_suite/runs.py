@@ -6,10 +6,10 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from gpam_suite.common.files import write_atomically
 from gpam_suite.config.compose import CONFIGS, folder_of, identity
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data import prepare
-from gpam_suite.records.folder import write_atomically
 
 TINY = [
     "tracking.mode=disabled",

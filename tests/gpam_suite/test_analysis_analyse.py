@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
     cfg = composed(*TINY_LM, *places(base), f"dataset.folder={text}", "model=dagpam_trainable", command)
     run(cfg)
     own = composed(*places(base), "parts=[hulls,runs]", "texts.lm=2", "only=local_lm", root="analyse")
-    return base / "results", folder_of(cfg), own, analyse(own)
+    return base / "results", folder_of(cfg), own, analyse(own) + build(base / "results")
 
 
 def test_training_left_its_histories(finished):

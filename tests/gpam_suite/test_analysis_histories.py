@@ -1,10 +1,12 @@
 """Gradient and lambda histories: what is logged, when, and that training does not notice."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import gpam_fairseq  # noqa: F401
 from gpam_fairseq.attention import GPAMMultiheadAttention
+from gpam_fairseq.trainer.histories import histories, measure
 
 import pytest
 import torch
@@ -12,9 +14,8 @@ from fairseq.modules import MultiheadAttention
 from fairseq.trainer import Trainer
 
 from gpam.attention import Site, build
-from gpam_suite.records.folder import read_history
+from gpam_suite.records.folder import append_history, read_history
 from gpam_suite.records.history_rows import of_split, summary
-from gpam_suite.run.histories import histories, measure
 
 
 class Model(torch.nn.Module):
@@ -75,7 +76,7 @@ def test_rows_at_the_first_update_and_every_fifth(tmp_path):
     model = Model().step()
     before = [parameter.grad.clone() for parameter in model.parameters()]
     stock = Trainer.clip_grad_norm
-    with histories(tmp_path, 5):
+    with histories(partial(append_history, tmp_path), 5):
         for update in range(1, 12):
             trainer = trainer_of(model, update)
             Trainer.clip_grad_norm(trainer, 0.1)
@@ -88,7 +89,7 @@ def test_rows_at_the_first_update_and_every_fifth(tmp_path):
 
 def test_half_precision_that_still_has_to_be_scaled(tmp_path):
     model = Model().step()
-    with histories(tmp_path, 1):
+    with histories(partial(append_history, tmp_path), 1):
         Trainer.clip_grad_norm(trainer_of(model, 1, _multiply_factor=torch.tensor(0.25)), 0.1)
     (row,) = read_history(tmp_path)
     assert row["query/self_attn"] == pytest.approx(measure(model)["gradient"]["query/self_attn"] / 4)

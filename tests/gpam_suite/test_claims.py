@@ -7,8 +7,9 @@ import pytest
 from record_factory import make_record, store
 from scipy import integrate, special
 
+from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.records.folder import append_history, write_atomically
+from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import render_claims
 from gpam_suite.stats import claim as claims
 from gpam_suite.stats.claim import CONTRADICTED, INCONCLUSIVE, NOT_TRAINED, SUPPORTED, TRAINING_UNKNOWN

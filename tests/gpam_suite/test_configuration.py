@@ -6,7 +6,7 @@ from runs import composed
 from gpam.attention import names
 from gpam.errors import UsageError
 from gpam_suite.config.compose import CONFIGS, check, fairseq_config, folder_of, identity, overrides_label
-from gpam_suite.records.folder import config_hash
+from gpam_suite.config.identity import config_hash
 
 
 def group(name: str) -> list[str]:

@@ -14,8 +14,9 @@ from runs import TINY_LM, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import CONFIGS, check, identity
+from gpam_suite.config.identity import config_hash
 from gpam_suite.records.environment import ROOT
-from gpam_suite.records.folder import append_history, config_hash, write_record
+from gpam_suite.records.folder import append_history, write_record
 from gpam_suite.run import evidence
 from gpam_suite.run.command_line import RunFailed
 

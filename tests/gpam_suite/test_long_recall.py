@@ -12,9 +12,9 @@ from runs import TINY, composed, places
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import check, fairseq_config, folder_of
-from gpam_suite.config.run_paths import place
 from gpam_suite.data import prepare
 from gpam_suite.data.kinds import recall
+from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.recall import RecallScore, score_recall
 from gpam_suite.records.folder import read_history, read_record, read_scores
 from gpam_suite.report.page import build
@@ -122,7 +122,7 @@ def trained(request, tmp_path_factory):
     )
     run(cfg)
     prepared, own = prepare(cfg.dataset, cfg.preprocessing, cfg.paths), fairseq_config(cfg)
-    place(own, folder_of(cfg), prepared)
+    fill_paths(own, folder_of(cfg), prepared)
     return cfg, own, tasks.setup_task(own.task), prepared
 
 

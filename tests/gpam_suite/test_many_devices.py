@@ -19,8 +19,9 @@ from runs import TINY_LM, composed, places, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.stopping import STOPPED_EXIT
-from gpam_suite.config.compose import CONFIGS, check, config_hash, fairseq_config, folder_of, identity
+from gpam_suite.config.compose import CONFIGS, check, fairseq_config, folder_of, identity
 from gpam_suite.config.device_batches import PRECISIONS, shared
+from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import rank_log
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.run import run

@@ -39,7 +39,7 @@ def test_a_run_from_checkpoint_to_page(trained, tmp_path):
     base, folder = trained
     results = base / "results"
     cfg = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")
-    written = {path.relative_to(results).as_posix() for path in perturb(cfg)}
+    written = {path.relative_to(results).as_posix() for path in perturb(cfg) + build(results)}
     kept = f"perturbed/runs/local_lm/softmax-default/{folder.name}.json"
     wanted = {kept, "figures/local_lm-perturbed.svg", "tables/local_lm-perturbed.md"}
     assert {*wanted, "README.md"} <= written

@@ -10,17 +10,16 @@ from jsonschema import Draft202012Validator
 from record_factory import make_record, store
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import safe_name
+from gpam_suite.config.identity import config_hash, run_folder
 from gpam_suite.records import folder
 from gpam_suite.records.folder import (
     append_history,
-    config_hash,
     is_finished,
     read_history,
     read_record,
     read_records,
     read_scores,
-    run_folder,
-    safe_name,
     write_record,
     write_scores,
 )

@@ -252,15 +252,15 @@ def test_perplexity_is_what_fairseq_computes(lm):
     from fairseq_cli.eval_lm import eval_lm
 
     from gpam_suite.config.compose import fairseq_config
-    from gpam_suite.config.run_paths import place
     from gpam_suite.data import prepare
+    from gpam_suite.data.prepared import fill_paths
     from gpam_suite.evaluate.checkpoint import load_model
     from gpam_suite.evaluate.language_model import score_language_model
 
     cfg, folder = lm
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
     own = fairseq_config(cfg)
-    place(own, folder, prepared)
+    fill_paths(own, folder, prepared)
     task = tasks.setup_task(own.task)
     model = load_model(folder / "checkpoints" / "checkpoint_best.pt", own, task)
     for context in (0, 6):

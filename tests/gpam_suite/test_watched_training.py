@@ -1,5 +1,8 @@
 """What ends a training that is wrong: attention that breaks its invariants, numbers that are none, another model."""
 
+from gpam_fairseq.trainer.divergence import Diverged
+from gpam_fairseq.trainer.invariants import Violated, complaint
+
 import pytest
 import torch
 from runs import TINY_LM, composed, places, train_here, write_text
@@ -10,8 +13,6 @@ from gpam.attention.mechanisms.dagpam import DaGPAM
 from gpam.errors import UsageError
 from gpam_suite.config.run_paths import CHECK_EVERY
 from gpam_suite.records.folder import read_history
-from gpam_suite.run.divergence import Diverged
-from gpam_suite.run.invariants import Violated, complaint
 
 
 @pytest.fixture(scope="module")

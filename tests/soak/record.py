@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpam_suite.common.files import write_atomically
 from gpam_suite.records import environment
-from gpam_suite.records.folder import write_atomically
 from soak.part import Figures, Part
 
 RECORDS = environment.ROOT / "results" / "reliability"

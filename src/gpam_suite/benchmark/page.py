@@ -14,9 +14,9 @@ from gpam_suite.benchmark import record
 from gpam_suite.benchmark.goals import GOALS
 from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.shares import SHARES
+from gpam_suite.common.files import write_files
 from gpam_suite.common.formatting import MISSING, exact, number
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.folder import write_files
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
 
 DRAWN = (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gpam_suite.benchmark.settings import Settings
+from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives, environment
-from gpam_suite.records.folder import write_atomically
 
 FOLDER = "records"
 PACKAGES = ("python", "torch", "fairseq", "sacremoses", "subword-nmt")

@@ -70,9 +70,9 @@ def on_sigterm(act: Callable[[], Any]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def stop_now() -> NoReturn:
-    """For :func:`on_sigterm` where nothing has to be saved."""
-    raise Preempted("nothing had to be saved")
+def stop_now(why: str = "nothing had to be saved") -> NoReturn:
+    """Raise :class:`Preempted`; for :func:`on_sigterm` where nothing has to be saved."""
+    raise Preempted(why)
 
 
 @contextlib.contextmanager

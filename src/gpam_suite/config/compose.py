@@ -10,9 +10,8 @@ from omegaconf.errors import OmegaConfBaseException
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
+from gpam_suite.config.identity import config_hash, run_folder
 from gpam_suite.config.trust import refuse_code
-from gpam_suite.data import Prepared
-from gpam_suite.records.folder import config_hash, run_folder
 
 NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name", "command")
 """Top-level nodes that say where a run writes, and how it is logged and watched: they cannot change a number."""
@@ -117,24 +116,6 @@ def check_window(cfg: DictConfig, complete: DictConfig) -> None:
             )
     elif window is not None:
         raise UsageError(f"evaluation.context_window={window} does not apply to a {cfg.dataset.task} run; leave it out")
-
-
-def check_pieces(cfg: DictConfig, prepared: Prepared) -> None:
-    """Refuse pieces of documents that do not fit into a batch: fairseq would leave them out, or fail in the end."""
-    if prepared.kind != "documents":
-        return
-    complete, longest = fairseq_config(cfg), prepared.longest()
-    limits = {"fairseq.dataset.max_tokens": complete.dataset.max_tokens}
-    limits |= {"evaluation.max_tokens": cfg.evaluation.max_tokens}
-    for side in ("source", "target"):
-        limits[f"fairseq.task.max_{side}_positions"] = complete.task[f"max_{side}_positions"]
-        limits[f"fairseq.model.max_{side}_positions"] = complete.model[f"max_{side}_positions"]
-    for name, limit in limits.items():
-        if limit is not None and limit < longest:
-            raise UsageError(
-                f"{name}={limit} is less than the longest piece of {prepared.manifest['name']}, {longest} tokens with "
-                f"dataset.budget={cfg.dataset.budget}; raise it, or lower the budget"
-            )
 
 
 def model_options(cfg: DictConfig) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError
-from gpam_suite.common.replacing import replaced
 
 PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.")  # where Hydra itself looks for sweepers and launchers
 _LOGGING = re.compile(r"logging\.(handlers\.)?\w+")
@@ -77,8 +76,11 @@ def guarded_composition() -> Iterator[None]:
         refuse_code(cfg)
         return cfg
 
-    with replaced(ConfigLoaderImpl, load_configuration=load_configuration):
+    ConfigLoaderImpl.load_configuration = load_configuration
+    try:
         yield
+    finally:
+        ConfigLoaderImpl.load_configuration = stock
 
 
 def _variable(name: str, default: Any = _UNSET) -> Any:

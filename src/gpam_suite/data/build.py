@@ -1,6 +1,5 @@
 """Raw text to text/, bpe/ and bin/ in a folder, stage by stage, with the counts and checksums of what was written."""
 
-import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping
@@ -11,10 +10,10 @@ from gpam.errors import UsageError
 from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary
 from gpam_suite.data.kinds.sources import Raw
 from gpam_suite.data.options import SPLITS, sides
-from gpam_suite.data.prepared import DOCUMENTS
+from gpam_suite.data.prepared import DOCUMENTS, written
 from gpam_suite.data.store.stages import Piece, Stage, Stages, place
 from gpam_suite.data.text.counting import count, load_counts
-from gpam_suite.data.text.lines import file_name, file_sha256
+from gpam_suite.data.text.lines import file_name
 from gpam_suite.data.text.rows import HELD, KEPT, Clean, Rule, select
 from gpam_suite.data.text.segmentation import BPE_FILES, learn, segment, tokenise
 
@@ -84,20 +83,6 @@ def build(
         "dictionary": dict(zip(("source", "target"), sizes, strict=True)) if len(sizes) == 2 else sizes[0],
         **written(folder),
     }
-
-
-def written(folder: Path) -> dict[str, Any]:
-    """Every file in ``folder`` with its checksum and size, and one checksum of the texts."""
-    files = {
-        str(path.relative_to(folder)): {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    checksum = hashlib.sha256()
-    for name, of in files.items():
-        if name.startswith("text/"):
-            checksum.update(f"{name} {of['sha256']}\n".encode())
-    return {"checksum": checksum.hexdigest(), "files": files}
 
 
 def _rule(options: Mapping[str, Any]) -> Clean | None:

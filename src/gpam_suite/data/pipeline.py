@@ -16,7 +16,7 @@ from gpam_suite.data.kinds.sources import Source, open_source
 from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished
-from gpam_suite.data.store.download import full, is_full, unwritable
+from gpam_suite.data.store.disk import full, is_full, unwritable
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.store.summed import summed
 from gpam_suite.data.text.lines import sha256

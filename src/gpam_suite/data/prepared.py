@@ -1,12 +1,16 @@
 """What a preparation gives to training and evaluation."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from gpam.errors import UsageError
+from gpam_suite.config.run_paths import CHECKPOINTS
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.store.summed import read_summed
 from gpam_suite.data.text.lines import file_name, file_sha256, lines_of, read_lines
@@ -136,3 +140,26 @@ class Prepared:
     def postprocess(self, line: str) -> str:
         """Plain text of a hypothesis: the segmentation undone, then detokenised where Moses tokenised."""
         return self._tokenizer.detokenize(undo_segmentation(line, self.manifest["preprocessing"]["bpe"]))
+
+
+def fill_paths(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> None:
+    """Fill data and checkpoint folders, and the languages, into a complete fairseq configuration."""
+    fairseq_config.task.data = str(prepared.bin)
+    if prepared.task == "nmt":
+        fairseq_config.task.source_lang = prepared.source_lang
+        fairseq_config.task.target_lang = prepared.target_lang
+    fairseq_config.checkpoint.save_dir = str(folder / CHECKPOINTS)
+
+
+def written(folder: Path) -> dict[str, Any]:
+    """Every file in ``folder`` with its checksum and size, and one checksum of the texts."""
+    files = {
+        str(path.relative_to(folder)): {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    checksum = hashlib.sha256()
+    for name, of in files.items():
+        if name.startswith("text/"):
+            checksum.update(f"{name} {of['sha256']}\n".encode())
+    return {"checksum": checksum.hexdigest(), "files": files}

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig
 
+from gpam_suite.common.files import safe_name, write_atomically
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.binarise import EOS_ID, RESERVED
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.text.lines import file_name, read_lines
-from gpam_suite.records.folder import safe_name, write_atomically
 
 log = logging.getLogger(__name__)
 _FALLBACK = (0.0, 0.5, 1.0, 1.5)

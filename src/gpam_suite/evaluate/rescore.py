@@ -7,10 +7,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import write_atomically
 from gpam_suite.config.compose import check_window
+from gpam_suite.config.identity import config_hash
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import open_trained
-from gpam_suite.records.folder import config_hash, write_atomically
 
 
 def evaluate_again(cfg: DictConfig) -> None:

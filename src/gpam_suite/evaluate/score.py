@@ -6,12 +6,13 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from gpam_suite.common.files import write_atomically
 from gpam_suite.data import Prepared
 from gpam_suite.evaluate.documents import score_documents
 from gpam_suite.evaluate.language_model import score_language_model
 from gpam_suite.evaluate.recall import score_recall
 from gpam_suite.evaluate.translation import score_translation
-from gpam_suite.records.folder import HYPOTHESES, write_atomically, write_scores
+from gpam_suite.records.folder import HYPOTHESES, write_scores
 
 
 def evaluate(

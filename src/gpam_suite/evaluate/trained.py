@@ -9,11 +9,13 @@ from torch import nn
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import fairseq_config, identity, stored
-from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG, place
+from gpam_suite.config.identity import config_hash
+from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG
 from gpam_suite.data import Prepared, prepare
+from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.evaluate.checkpoint import load_model
-from gpam_suite.records.folder import Record, config_hash, read_record
+from gpam_suite.records.folder import Record, read_record
 
 CHECKPOINT = "checkpoint"
 """The name of the evaluated checkpoint among a record's ``checksums``; the others are files of the prepared data."""
@@ -93,7 +95,7 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
             )
     complete = fairseq_config(cfg)
     complete.common.cpu = complete.common.cpu or cpu
-    place(complete, folder, prepared)
+    fill_paths(complete, folder, prepared)
 
     import gpam_fairseq  # noqa: F401, I001  (before fairseq)
     from fairseq import tasks

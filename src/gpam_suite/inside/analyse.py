@@ -1,4 +1,4 @@
-"""``make analyse``: look at what there is, leave the numbers as JSON, and make figures and the page of it."""
+"""``make analyse``: look at what there is, and leave the numbers as JSON."""
 
 import logging
 import time
@@ -13,7 +13,6 @@ from gpam_suite.inside.initialisation import analyse_initialisation
 from gpam_suite.inside.models import quiet
 from gpam_suite.inside.runs import analyse_runs
 from gpam_suite.inside.store import TASKS, path_of
-from gpam_suite.report.page import build
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "initialisation", "depth", "runs")
@@ -23,7 +22,7 @@ def analyse(cfg: DictConfig) -> list[Path]:
     """The parts that ``cfg.parts`` names; those that need no run are made once and again only with ``again=true``.
 
     Returns:
-        The files that were written: numbers, then tables, figures and pages.
+        The files of numbers that were written.
     """
     for part in cfg.parts:
         if part not in PARTS:
@@ -44,4 +43,4 @@ def analyse(cfg: DictConfig) -> list[Path]:
     if "runs" in cfg.parts:
         written += analyse_runs(results, cfg.paths, cfg.texts, cfg.only, again=cfg.again)
     log.info("%d files of numbers after %.0f s", len(written), time.monotonic() - started)
-    return written + build(results)
+    return written

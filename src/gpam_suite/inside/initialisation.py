@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gpam_fairseq.trainer.histories import measure
+
 import torch
 from omegaconf import DictConfig
 
@@ -15,7 +17,6 @@ from gpam_suite.inside import store
 from gpam_suite.inside.look import look
 from gpam_suite.inside.models import composed, untrained
 from gpam_suite.inside.texts import texts
-from gpam_suite.run.histories import measure
 
 log = logging.getLogger(__name__)
 _REPEATS = 5

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from gpam_fairseq.trainer.histories import measure
+
 import torch
 from torch import nn
 
 from gpam_suite.inside import lemma_checks, measures
 from gpam_suite.inside.observe import Observation, watching
 from gpam_suite.inside.texts import SPLIT, Text, text_for_maps, texts
-from gpam_suite.run.histories import GRADIENT, measure
 
 
 def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool = False) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
     model.zero_grad()
     for text in chosen:
         (text.loss(model) / len(chosen)).backward()
-    norms = measure(model).get(GRADIENT, {})
+    norms = measure(model).get("gradient", {})
     model.zero_grad()
     return norms
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import CONFIGS, fairseq_config
-from gpam_suite.config.run_paths import place
 from gpam_suite.data import Prepared, prepare
+from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.inside.store import TASKS
 
@@ -33,7 +33,7 @@ def _set_up(cfg: DictConfig, paths: Any, folder: Path) -> tuple[DictConfig, Prep
         raise UsageError(f"a run of task '{cfg.dataset.task}': wanted one of {', '.join(TASKS)}")
     prepared = prepare(cfg.dataset, cfg.preprocessing, paths)
     complete = fairseq_config(cfg)
-    place(complete, folder, prepared)
+    fill_paths(complete, folder, prepared)
     return complete, prepared, tasks.setup_task(complete.task)
 
 

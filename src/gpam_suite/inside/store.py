@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives
-from gpam_suite.records.folder import Record, write_atomically
+from gpam_suite.records.folder import Record
 
 FOLDER = "analysis"
 TASKS = ("lm", "nmt")

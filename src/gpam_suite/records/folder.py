@@ -15,12 +15,9 @@ are the
 truth: tables, figures and trackers are made from them.
 """
 
-import hashlib
 import json
 import math
 import os
-import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +28,7 @@ from jsonschema.exceptions import best_match
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common import strict_json
+from gpam_suite.common.files import safe_name, write_atomically
 from gpam_suite.records import archives
 from gpam_suite.records.schema import HEADLINE_METRIC, SCHEMA, SCHEMA_VERSION
 
@@ -44,7 +42,6 @@ __all__ = [
     "SCORES",
     "Record",
     "append_history",
-    "config_hash",
     "cut_history",
     "folders_of_runs",
     "is_finished",
@@ -53,17 +50,11 @@ __all__ = [
     "read_record",
     "read_records",
     "read_scores",
-    "remove_unfinished",
-    "run_folder",
-    "safe_name",
-    "write_atomically",
-    "write_files",
     "write_record",
     "write_scores",
 ]
 
 RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
-_LONGEST_NAME = 150  # file systems allow 255 bytes; this leaves room for suffixes
 _VALIDATOR = Draft202012Validator(SCHEMA)
 
 
@@ -83,75 +74,7 @@ class Record:
         return self.data["metrics"].get(HEADLINE_METRIC[self.data["task"]])
 
 
-# ---------------------------------------------------------------------------------------------------- names and hashes
-
-
-def safe_name(text: str) -> str:
-    """``text`` as one file name: other characters than letters, digits and ``._=,+-`` become ``_``; long names are cut
-    and end in a hash of the whole."""
-    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", str(text)).lstrip(".") or "_"
-    if len(name) > _LONGEST_NAME:
-        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    return name
-
-
-def _canonical(value: Any) -> Any:
-    """1.0 and 1 are the same setting and hash alike."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, Mapping):
-        return {str(key): _canonical(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
-    return value
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """First 8 hexadecimal digits of the SHA-256 of ``config`` as canonical JSON (sorted keys, no spaces).
-
-    ``config`` is plain data (dict, list, str, int, float, bool, None). Settings that cannot change a number (paths,
-    machine, logging) are left out by the caller.
-    """
-    text = json.dumps(_canonical(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def run_folder(results: Path, experiment: str, model: str, options_label: str, seed: int, hash: str) -> Path:
-    """Where a run writes: ``<results>/runs/<experiment>/<model>-<options_label>/seed<seed>-<hash>``."""
-    return Path(results) / "runs" / safe_name(experiment) / safe_name(f"{model}-{options_label}") / f"seed{seed}-{hash}"
-
-
 # ------------------------------------------------------------------------------------------------------------- writing
-
-
-def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write ``content`` under a temporary name in the same folder, then rename: readers see all or nothing of it."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left of :func:`write_atomically` in ``folder``, where no other is at work."""
-    for temporary in Path(folder).glob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
-
-
-def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write each path's content atomically, once all of it has been made; returns the paths."""
-    return [write_atomically(path, content) for path, content in files.items()]
 
 
 def _finite(value: Any) -> Any:

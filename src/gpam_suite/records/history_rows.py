@@ -1,4 +1,4 @@
-"""Two kinds of rows that ``gpam_suite.run.histories`` leaves in ``metrics.jsonl``, and reading them back:
+"""Two kinds of rows in ``metrics.jsonl``, from ``gpam_fairseq.trainer.histories``, and reading them back:
 
 - ``split: gradient``: ``<map>/<module>`` to ``||dL/dW||_F`` before clipping, for the query, key and value projections
   and the mechanism's own matrices (``query_neg``); L is the training loss in nats a token;

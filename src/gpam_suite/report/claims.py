@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 
 from gpam_suite.common import formatting
+from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.folder import safe_name
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.stats.claim import Comparison, Finding, as_json, finding, read_claims
 

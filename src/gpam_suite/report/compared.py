@@ -7,12 +7,11 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD, Record, read_record
-from gpam_suite.run.wandb_files import tracked_folder
 from gpam_suite.stats.aggregate import Aggregate, Row, aggregate
 
 WANTED = (
     "wanted a run's folder (results/local/runs/<experiment>/<model>-<options>/seed<k>-<hash>), or the folder above it "
-    "for all its seeds; or wandb:<entity>/<project>/<run id>"
+    "for all its seeds"
 )
 
 
@@ -33,14 +32,10 @@ class Side:
 def read_side(name: str, given: str) -> Side:
     """The run or group in the folder ``given``; ``name`` (A or B) is what a complaint calls it.
 
-    A run in wandb stands for itself (:mod:`gpam_suite.run.wandb_files`): the folder of an offline one, wherever it
-    lies, or
-    ``wandb:<entity>/<project>/<run id>`` of one online.
-
     Raises:
         UsageError: no such folder, no run in it, a broken record, or seeds that do not belong together.
     """
-    folder = tracked_folder(given) or Path(given)
+    folder = Path(given)
     ended = sorted(path.parent for path in archives.find(folder, f"seed*/{RECORD}"))
     alone = archives.is_file(folder / RECORD)
     if not given or not (folder.is_dir() or alone or ended):

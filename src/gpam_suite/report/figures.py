@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.formatting import listed, number, plural
-from gpam_suite.records.folder import safe_name, write_files
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.model_looks import SELECTED, look_of, selected
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render_all

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.records.environment import PUBLISHED
-from gpam_suite.records.folder import safe_name, write_files
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.figures import plots, render_figures
 from gpam_suite.report.inside_section import inside, render_inside

@@ -8,9 +8,9 @@ from urllib.parse import quote
 from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
+from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.folder import safe_name
 from gpam_suite.report.model_looks import APART, look_of, selected
 from gpam_suite.report.panels.runs import band, caption
 from gpam_suite.report.plotting import Plot, legend_below, render_all

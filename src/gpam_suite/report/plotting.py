@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-from gpam_suite.records.folder import safe_name
+from gpam_suite.common.files import safe_name
 
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 GREY = "#bbbbbb"

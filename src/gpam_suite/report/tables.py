@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from gpam_suite.common import formatting
+from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import latex, markdown
-from gpam_suite.records.folder import safe_name, write_files
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.paper import Paper, paper_lines, paper_rows, read_papers
 from gpam_suite.report.provenance import HOW_MADE, command_block, how_to_read, provenance

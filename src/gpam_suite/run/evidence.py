@@ -25,11 +25,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
 from gpam_suite.common.stopping import die_with, on_sigterm, stop_now
 from gpam_suite.config.compose import CONFIGS, folder_of
 from gpam_suite.records.environment import ROOT
-from gpam_suite.records.folder import RECORD, read_history, read_record, write_atomically
+from gpam_suite.records.folder import RECORD, read_history, read_record
 from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_option
 
 log = logging.getLogger(__name__)

@@ -14,24 +14,17 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import remove_unfinished, write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, die_with, on_sigterm, passed_on, stop_now
-from gpam_suite.config.compose import check, check_pieces, folder_of, identity, model_options, overrides_label
+from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import devices
+from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, WORKER_LOG
 from gpam_suite.config.show import show
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.store.unchanged import check_same_data
 from gpam_suite.records import environment
-from gpam_suite.records.folder import (
-    HEADLINE_METRIC,
-    config_hash,
-    is_finished,
-    read_history,
-    read_record,
-    remove_unfinished,
-    write_atomically,
-    write_record,
-)
+from gpam_suite.records.folder import HEADLINE_METRIC, is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
 from gpam_suite.run import live
 from gpam_suite.run.command import worker_command
@@ -70,7 +63,7 @@ def run(cfg: DictConfig) -> float | None:
             log.info("already finished: %s", folder)
             return record.headline
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-        check_pieces(cfg, prepared)
+        _check_pieces(cfg, prepared)
         return _run(cfg, folder, prepared)
 
 
@@ -201,3 +194,21 @@ def _check_writable(folder: Path) -> None:
             f"cannot write the run's folder {folder} ({error.strerror}); set paths.results to a folder that you may "
             "write"
         ) from None
+
+
+def _check_pieces(cfg: DictConfig, prepared: Prepared) -> None:
+    """Refuse pieces of documents that do not fit into a batch: fairseq would leave them out, or fail in the end."""
+    if prepared.kind != "documents":
+        return
+    complete, longest = fairseq_config(cfg), prepared.longest()
+    limits = {"fairseq.dataset.max_tokens": complete.dataset.max_tokens}
+    limits |= {"evaluation.max_tokens": cfg.evaluation.max_tokens}
+    for side in ("source", "target"):
+        limits[f"fairseq.task.max_{side}_positions"] = complete.task[f"max_{side}_positions"]
+        limits[f"fairseq.model.max_{side}_positions"] = complete.model[f"max_{side}_positions"]
+    for name, limit in limits.items():
+        if limit is not None and limit < longest:
+            raise UsageError(
+                f"{name}={limit} is less than the longest piece of {prepared.manifest['name']}, {longest} tokens with "
+                f"dataset.budget={cfg.dataset.budget}; raise it, or lower the budget"
+            )

@@ -14,9 +14,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.files import safe_name
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, model_options
-from gpam_suite.records.folder import read_history, safe_name
+from gpam_suite.records.folder import read_history
 from gpam_suite.run import run
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked

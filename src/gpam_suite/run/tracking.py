@@ -2,15 +2,19 @@
 
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from gpam_suite.config.compose import identity, overrides_label
-from gpam_suite.records.folder import read_history
+from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_record, read_scores
 
 log = logging.getLogger(__name__)
+_ARTIFACT = "record"  # its type, the start of its name, and the folder among a run's files
+_MOST_LINES = 1000  # of the test set in a table of wandb's
+_FILES = (RECORD, "config.yaml", HISTORY, SCORES, HYPOTHESES)
 _TAGS = ("dataset", "model", "recipe", "gpu")
 
 
@@ -76,7 +80,7 @@ class Tracker:
         self.logged = len(rows)
 
     def finish(self, record: dict[str, Any]) -> None:
-        """The record's numbers as the summary; scores as a table, curves as figures, the record as an artifact."""
+        """The record's numbers as the summary; scores as a table, the record as an artifact."""
         if self.run is None:
             return
         self.update()
@@ -85,13 +89,34 @@ class Tracker:
                 self.run.summary[f"{group}/{key}"] = value
         self.run.summary["status"], self.run.summary["reason"] = record["status"], record["reason"]
         try:
-            from gpam_suite.run.wandb_files import publish
-
-            publish(self.run, self.folder)
+            _publish(self.run, self.folder)
         except Exception as error:  # as above: the record is written, and the run is good without these
-            log.warning("wandb got no table, figure or artifact of this run: %s", error)
+            log.warning("wandb got no table or artifact of this run: %s", error)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         if self.run is not None:
             failed = kind is not None or self.run.summary.get("status") != "finished"
             self.run.finish(exit_code=1 if failed else 0)
+
+
+def _publish(run: Any, folder: Path) -> None:
+    """Log a recorded run's test set as a table, and its files."""
+    import wandb
+
+    record, copies = read_record(folder), Path(run.dir) / _ARTIFACT
+    copies.mkdir(parents=True, exist_ok=True)
+    artifact = wandb.Artifact(f"{_ARTIFACT}-{record['config_hash']}", type=_ARTIFACT, description=record["command"])
+    for name in _FILES:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, copies / name)
+            artifact.add_file(str(copies / name))
+    run.save(str(copies / "*"), base_path=run.dir, policy="end")
+    run.log_artifact(artifact)
+    if scores := read_scores(folder):
+        columns = list(scores[0])
+        data = [[_cell(row.get(column)) for column in columns] for row in scores[:_MOST_LINES]]
+        run.log({"test/scores": wandb.Table(columns=columns, data=data)})
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -12,35 +12,39 @@ import logging
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import gpam_fairseq  # noqa: F401  (before fairseq)
 from gpam_fairseq.trainer import products
+from gpam_fairseq.trainer.checkpoints import exact_checkpoints, saves_before_stopping
+from gpam_fairseq.trainer.divergence import Diverged, located_divergence, not_finite
+from gpam_fairseq.trainer.histories import histories
+from gpam_fairseq.trainer.invariants import Violated, checked_attention
+from gpam_fairseq.trainer.progress import history_bar, silent_bar
+from gpam_fairseq.trainer.replacing import replaced
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.failures import to_mend
-from gpam_suite.common.replacing import replaced
+from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
 from gpam_suite.config.compose import fairseq_config
-from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED, place
+from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED
 from gpam_suite.data import Prepared
+from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import checkpoint_of, checksums
-from gpam_suite.records.folder import cut_history, write_atomically
-from gpam_suite.run.checkpoints import exact_checkpoints, saves_before_stopping
+from gpam_suite.records.folder import cut_history
 from gpam_suite.run.distributed import distribute, leave
-from gpam_suite.run.divergence import Diverged, located_divergence, not_finite
 from gpam_suite.run.flops import lengths, train_flops_per_token
-from gpam_suite.run.histories import histories
-from gpam_suite.run.invariants import Violated, checked_attention
 from gpam_suite.run.parameters import count_parameters
-from gpam_suite.run.progress import Progress, silent_bar
+from gpam_suite.run.progress import Progress
 from gpam_suite.run.ranks import is_first
 
 
@@ -49,7 +53,7 @@ def main(folder: Path, data: Path) -> None:
     prepared = Prepared.load(data)
     torch.set_num_threads(cfg.gpu.threads)
     own = fairseq_config(cfg)
-    place(own, folder, prepared)
+    fill_paths(own, folder, prepared)
     own.common.no_progress_bar = True
     distribute(own, cfg)
     done = _updates(own)
@@ -128,19 +132,21 @@ def _train(own: DictConfig, folder: Path, title: str, with_fast_step: bool) -> N
         stock_init(trainer, cfg, task, model, *args, **kwargs)
 
     progress = Progress(folder, title, own.optimization.max_update)
+    first, asked = is_first(), threading.Event()
     with (
         replaced(Trainer, __init__=init_checked),
-        replaced(fairseq_train.progress_bar, progress_bar=progress.bar if is_first() else silent_bar),
+        replaced(fairseq_train.progress_bar, progress_bar=history_bar(progress.write) if first else silent_bar),
         exact_checkpoints(Path(own.checkpoint.save_dir)),
-        saves_before_stopping() if is_first() else contextlib.nullcontext(),
+        on_sigterm(asked.set if first else lambda: None),
+        saves_before_stopping(asked, stop_now),
         located_divergence(),
         checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
-        histories(folder, own.common.log_interval),
+        histories(progress.write, own.common.log_interval),
         fast_step() if with_fast_step else contextlib.nullcontext(),
     ):
         distributed_utils.call_main(own, fairseq_train.main)
     leave()
-    if is_first():
+    if first:
         write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
 
 

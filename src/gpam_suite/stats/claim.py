@@ -13,9 +13,10 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from gpam_suite.common.files import safe_name
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.records.folder import folders_of_runs, read_each, safe_name
+from gpam_suite.records.folder import folders_of_runs, read_each
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.stats.aggregate import Aggregate, Row, read_aggregates
 from gpam_suite.stats.gate import Gate, gate

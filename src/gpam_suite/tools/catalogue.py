@@ -5,10 +5,10 @@ import dataclasses
 from pathlib import Path
 
 from gpam.attention import Site, mechanism_class, names
+from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import MISSING, plural
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.environment import ROOT
-from gpam_suite.records.folder import write_atomically
 
 PAGE = ROOT / "docs" / "mechanisms.md"
 MEASURED = ROOT / "results" / "benchmark" / "benchmark.csv"

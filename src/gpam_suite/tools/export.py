@@ -8,12 +8,13 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import write_atomically, write_files
 from gpam_suite.common.formatting import count, number
 from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.trained import Trained, open_trained
-from gpam_suite.records.folder import Record, write_atomically, write_files
+from gpam_suite.records.folder import Record
 from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS, unshared
 
 CARD = "README.md"

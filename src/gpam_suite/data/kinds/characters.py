@@ -20,7 +20,7 @@ import numpy as np
 
 from gpam.errors import UsageError
 from gpam_suite.data.options import SPLITS, whole_number
-from gpam_suite.data.prepared import DOCUMENTS
+from gpam_suite.data.prepared import DOCUMENTS, written
 from gpam_suite.data.text.lines import file_name, lines_of
 
 
@@ -74,8 +74,6 @@ def cut(content: bytes, dataset: Mapping[str, Any]) -> dict[str, bytes]:
 
 def build(dataset: Mapping[str, Any], content: bytes, folder: Path) -> dict[str, Any]:
     """Write text/ (the splits as they are) and bin/ into ``folder``; returns their part of the manifest."""
-    from gpam_suite.data.build import written
-
     for part in ("text", "bin"):
         (folder / part).mkdir()
     splits = cut(content, dataset)

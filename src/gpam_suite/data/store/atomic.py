@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpam_suite.data.store.download import unwritable
+from gpam_suite.data.store.disk import unwritable
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Public files: from the mirror folder, else from the cache of earlier downloads, else from the network."""
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import write_atomically
+from gpam_suite.data.store.disk import DiskFull, unwritable
 from gpam_suite.data.store.unpack import refuse_outside
 from gpam_suite.data.text.lines import open_text, read_bytes
 
@@ -97,29 +98,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    from gpam_suite.records.folder import write_atomically
-
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(content, indent=1) + "\n")
-
-
-def unwritable(folder: Path, error: OSError) -> UsageError:
-    """The mistake of a ``paths.data`` that cannot be written."""
-    return UsageError(f"paths.data: {folder} cannot be written ({error.strerror}); give another folder")
-
-
-class DiskFull(UsageError):
-    """A disk without room, where no other address can help."""
-
-
-def is_full(error: OSError) -> bool:
-    """Whether a disk, or the user's share of it, has no room left."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def full(folder: Path, what: str) -> DiskFull:
-    """The mistake of a disk without room."""
-    return DiskFull(f"the disk of {folder} is full ({what}); make room or give another folder (paths.data)")
 
 
 def mirror_folder(paths: Mapping[str, Any]) -> Path | None:

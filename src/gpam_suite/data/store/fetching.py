@@ -11,7 +11,7 @@ import pooch
 import requests
 
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.download import full, is_full
+from gpam_suite.data.store.disk import full, is_full
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from gpam_suite.inside.perturb.language_model import Blocks
 from gpam_suite.inside.perturb.translation import Sentences
 from gpam_suite.inside.runs import each_run, facts, opened
 from gpam_suite.records.folder import Record, read_records
-from gpam_suite.report.page import build
 
 log = logging.getLogger(__name__)
 READERS = {"lm": Blocks, "nmt": Sentences}
@@ -45,8 +44,8 @@ class Reader(Protocol):
 
 
 def perturb(cfg: DictConfig) -> list[Path]:
-    """Read perturbed input with every finished run below ``cfg.results``; returns the files that were written: numbers,
-    then tables, figures and pages.
+    """Read perturbed input with every finished run below ``cfg.results``; returns the files of numbers that
+    were written.
 
     Raises:
         UsageError: wrong options, or no such experiment.
@@ -57,7 +56,7 @@ def perturb(cfg: DictConfig) -> list[Path]:
     finished = [record for record in read_records(results, cfg.only) if record["status"] == "finished"]
     written = list(perturb_runs(results, finished, cfg.paths, settings, again=cfg.again))
     log.info("%d files of numbers after %.0f s", len(written), time.monotonic() - started)
-    return written + build(results)
+    return written
 
 
 def perturb_runs(

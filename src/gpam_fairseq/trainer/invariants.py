@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import gpam_fairseq  # noqa: F401
 from gpam_fairseq.attention import GPAMMultiheadAttention
+from gpam_fairseq.trainer.replacing import replaced
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,6 @@ from torch import Tensor
 
 from gpam.attention import reference
 from gpam.attention.base import Mechanism
-from gpam_suite.common.replacing import replaced
 
 _ROWS = 32
 

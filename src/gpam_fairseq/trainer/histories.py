@@ -1,32 +1,28 @@
 """What attention learns while it trains, in the run's history: gradient norms of its maps, and its learned scalars.
 
-Two more rows of ``metrics.jsonl`` (:mod:`gpam_suite.records.history_rows`) at every update that fairseq logs
-(``common.log_interval``) and at the first.
+Two more rows of the history at every update that fairseq logs (``common.log_interval``) and at the first, as
+:func:`measure` gives them.
 
 Gradients are read between the backward pass and clipping, and nothing is changed: training stays the same bit by bit.
 """
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import gpam_fairseq  # noqa: F401
 from gpam_fairseq.attention import GPAMMultiheadAttention
+from gpam_fairseq.trainer.replacing import replaced
 
 from torch import Tensor, nn
 
 from gpam.analysis.gradients import gradient_norms
-from gpam_suite.common.replacing import replaced
-from gpam_suite.records.folder import append_history
-from gpam_suite.records.history_rows import GRADIENT, SCALAR
 
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
 
 
 @contextlib.contextmanager
-def histories(folder: Path, every: int) -> Iterator[None]:
-    """While this holds, fairseq's trainer leaves both rows in ``folder``'s history every ``every`` updates."""
+def histories(write: Callable[[dict[str, Any]], Any], every: int) -> Iterator[None]:
+    """While this holds, fairseq's trainer gives both rows to ``write`` every ``every`` updates."""
     from fairseq.trainer import Trainer
 
     stock = Trainer.clip_grad_norm
@@ -36,7 +32,7 @@ def histories(folder: Path, every: int) -> Iterator[None]:
         if trainer.is_data_parallel_master and (update == 1 or update % every == 0):
             factor = getattr(trainer.optimizer, "_multiply_factor", 1.0)  # what half precision has yet to apply
             for split, values in measure(trainer.get_model(), float(factor)).items():
-                append_history(folder, {"update": update, "split": split, **values})
+                write({"update": update, "split": split, **values})
         return stock(trainer, clip_norm)
 
     with replaced(Trainer, clip_grad_norm=clip_grad_norm):
@@ -44,9 +40,12 @@ def histories(folder: Path, every: int) -> Iterator[None]:
 
 
 def measure(model: nn.Module, factor: float = 1.0) -> dict[str, dict[str, float]]:
-    """The rows of one update by split, an empty one left out; gradients are multiplied by ``factor``."""
+    """The rows of one update by split, an empty one left out; gradients are multiplied by ``factor``.
+
+    ``gradient``: ``<map>/<module>`` to ``||dL/dW||_F``; ``scalar``: ``<name>/<module>`` to a mechanism's parameter.
+    """
     norms = {name: factor * norm for name, norm in gradient_norms(_maps(model)).items()}
-    found = {GRADIENT: norms, SCALAR: _scalars(model)}
+    found = {"gradient": norms, "scalar": _scalars(model)}
     return {split: values for split, values in found.items() if values}
 
 

@@ -8,20 +8,17 @@ takes time by the clock on the wall, which somebody may set back. That is replac
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import gpam_fairseq  # noqa: F401
+from gpam_fairseq.trainer.replacing import replaced
 
 import torch
-
-from gpam_suite.common.replacing import replaced
-from gpam_suite.common.stopping import Preempted, on_sigterm
-from gpam_suite.data.store.atomic import link_or_copy
 
 _EXTRA = "gpam_suite"  # our part of a checkpoint's extra_state
 
@@ -72,7 +69,10 @@ def _copy(source: str, target: str, overwrite: bool = False) -> bool:
     """Takes the place of ``PathManager.copy``: checkpoints are never changed in place, so another name will do."""
     temporary = Path(f"{target}.tmp")
     temporary.unlink(missing_ok=True)
-    link_or_copy(Path(source), temporary)
+    try:
+        os.link(source, temporary)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, temporary)
     os.replace(temporary, target)
     return True
 
@@ -106,24 +106,20 @@ def _recalling(stock: Any, should_stop_early: Any) -> Any:
 
 
 @contextlib.contextmanager
-def saves_before_stopping() -> Iterator[None]:
-    """While this holds, SIGTERM lets fairseq's trainer finish its update, save ``checkpoint_last.pt`` and stop there.
-
-    Raises:
-        Preempted: SIGTERM came.
-    """
+def saves_before_stopping(asked: threading.Event, stop: Callable[[str], Any]) -> Iterator[None]:
+    """While this holds, fairseq's trainer, once ``asked``, finishes its update, saves ``checkpoint_last.pt`` and calls
+    ``stop``, which raises, with how far it is."""
     from fairseq import checkpoint_utils
     from fairseq_cli import train as fairseq_train
 
-    asked = threading.Event()
     stock = fairseq_train.validate_and_save
 
     def validate_and_save(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *args: Any) -> Any:
         found = stock(cfg, trainer, task, epoch_itr, *args)
         if asked.is_set():
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-            raise Preempted(f"saved at update {trainer.get_num_updates()} of {cfg.optimization.max_update}")
+            stop(f"saved at update {trainer.get_num_updates()} of {cfg.optimization.max_update}")
         return found
 
-    with replaced(fairseq_train, validate_and_save=validate_and_save), on_sigterm(asked.set):
+    with replaced(fairseq_train, validate_and_save=validate_and_save):
         yield

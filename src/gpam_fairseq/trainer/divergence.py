@@ -4,12 +4,10 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import gpam_fairseq  # noqa: F401
+from gpam_fairseq.trainer.replacing import replaced
 
 import torch
 from torch import Tensor, nn
-
-from gpam_suite.common.replacing import replaced
 
 
 class Diverged(Exception):

@@ -1,0 +1,49 @@
+"""Files that are there whole or not at all, and texts as names of files."""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_LONGEST_NAME = 150  # file systems allow 255 bytes; this leaves room for suffixes
+
+
+def safe_name(text: str) -> str:
+    """``text`` as one file name: other characters than letters, digits and ``._=,+-`` become ``_``; long names are cut
+    and end in a hash of the whole."""
+    name = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", str(text)).lstrip(".") or "_"
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return name
+
+
+def write_atomically(path: Path, content: str | bytes) -> Path:
+    """Write ``content`` under a temporary name in the same folder, then rename: readers see all or nothing of it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of :func:`write_atomically` in ``folder``, where no other is at work."""
+    for temporary in Path(folder).glob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write each path's content atomically, once all of it has been made; returns the paths."""
+    return [write_atomically(path, content) for path, content in files.items()]
