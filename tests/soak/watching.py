@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import gpam_fairseq  # noqa: F401
+from gpam_fairseq.trainer import invariants
 
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from runs import TINY_LM, composed, places, train_here, write_text
 
 from gpam_suite.config.compose import CONFIGS
-from gpam_suite.run import invariants
 from soak.part import Figures
 
 _SIZE = {"decoder_layers": 6, "decoder_embed_dim": 128, "decoder_ffn_embed_dim": 256, "decoder_attention_heads": 4}
