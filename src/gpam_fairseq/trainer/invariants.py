@@ -97,7 +97,7 @@ def complaint(
     training = mechanism.training
     mechanism.eval()  # no dropout
     try:
-        if type(mechanism).weights is Mechanism.weights:
+        if type(mechanism)._weights is Mechanism._weights:  # it has them in its output only
             weights = mechanism(
                 q, k, v, query_input=query_input, key_padding_mask=mask, causal=causal, need_weights=True
             )[1]
