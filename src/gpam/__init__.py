@@ -6,3 +6,5 @@
 from gpam.errors import UsageError
 
 __all__ = ["UsageError"]
+
+__version__ = "0.1.0"
