@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpam.attention import functional
+from gpam.attention.backends.compiled.library import load
 from gpam.attention.backends.tiling import LANE, LONG_ROWS, ROWS, chunks, row_blocks
 from gpam.attention.functional import BACKENDS, choose_backend
 
@@ -40,6 +41,12 @@ HALF = {"dtype": torch.bfloat16, "flash": True}
         (FULL | {"dropout": 0.1}, 1, "materialised"),
         (LONG | {"dropout": 0.1}, 1, "tiled"),
         (FULL | {"value_dim": 128}, 1, "materialised"),
+        (LM | {"compiled": True}, 2, "compiled"),
+        (LM | {"compiled": True, "dropout": 0.1}, 1, "compiled"),
+        (LONG | {"compiled": True}, 2, "compiled"),
+        (LONG | {"compiled": True}, 1, "sdpa"),
+        (NMT | {"compiled": True}, 2, "batched"),
+        (NMT | {"compiled": True, "batch": 400}, 2, "compiled"),
         (NMT | {"target": 1}, 2, "packed"),
         (NMT | GPU | {"target": 1}, 2, "packed"),
         (LM | GPU, 2, "sdpa"),
@@ -56,7 +63,14 @@ HALF = {"dtype": torch.bfloat16, "flash": True}
 )
 def test_choose_backend(case, branches, want):
     plain = {"head_dim": 64, "value_dim": 64, "causal": False, "dropout": 0.0, "dropout_on": "branches"}
-    plain |= {"dtype": torch.float32, "device_type": "cpu", "flash": False, "shared_keys": True, "padded": False}
+    plain |= {
+        "dtype": torch.float32,
+        "device_type": "cpu",
+        "flash": False,
+        "shared_keys": True,
+        "padded": False,
+        "compiled": False,
+    }
     assert choose_backend(**(plain | case), branches=branches) == want
 
 
@@ -96,7 +110,7 @@ def test_auto_runs_what_is_chosen(monkeypatch):
     assert seen == {
         "batch": 2, "heads": 3, "target": 5, "source": 6, "head_dim": 4, "value_dim": 8, "branches": 2, "causal": False,
         "dropout": 0.1, "dropout_on": "combined", "dtype": torch.float32, "device_type": "cpu",
-        "flash": False, "shared_keys": True, "padded": False,
+        "flash": False, "shared_keys": True, "padded": False, "compiled": load() is not None,
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gpam.attention.backends.batched import batched
 from gpam.attention.backends.choice import BACKENDS, GPU_BACKENDS, choose_backend
+from gpam.attention.backends.compiled import compiled, takes
 from gpam.attention.backends.formula import reference
 from gpam.attention.backends.grouped import grouped
 from gpam.attention.backends.packed import packed
@@ -37,6 +38,7 @@ __all__ = [
 
 _RUN: dict[str, Callable[[Problem], Tensor]] = {
     "batched": batched,
+    "compiled": compiled,
     "materialised": materialised,
     "tiled": tiled,
     "packed": packed,
@@ -206,6 +208,7 @@ def _fastest(problem: Problem) -> str:
         flash=_has_flash(problem),
         shared_keys=len(problem.keys) == 1,
         padded=problem.key_padding_mask is not None,
+        compiled=takes(problem),
     )
 
 

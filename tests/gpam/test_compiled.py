@@ -1,0 +1,253 @@
+"""Backend "compiled": its numbers in float32 against the float64 formula, its dropout, and what happens without it."""
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_functional import assert_matches_formula, random_heads
+
+from gpam.attention import functional
+from gpam.attention.backends import compiled as module
+from gpam.attention.backends.compiled import library
+from gpam.attention.functional import dual_softmax, softmax_attention, sum_of_softmaxes
+
+FLOAT32 = {"dtype": torch.float32, "tolerance": 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def there(compiled_library):
+    if compiled_library is None:
+        pytest.skip("no C compiler")
+
+
+@pytest.mark.parametrize("length", [1, 3, 15, 16, 17, 63, 64, 65, 130])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "right", "left", "full"])
+def test_lengths_and_padding(length, causal, mask):
+    assert_matches_formula("compiled", target=length, source=length, causal=causal, mask=mask, **FLOAT32)
+
+
+@pytest.mark.parametrize("target, source", [(1, 70), (70, 1), (33, 100), (130, 17)])
+@pytest.mark.parametrize("weights", ["scalar", "head", "token", "row"])
+@pytest.mark.parametrize("separate_keys", [False, True])
+def test_cross_attention_weights_and_keys(target, source, weights, separate_keys):
+    options = {"weights": weights, "separate_keys": separate_keys, "value_dim": 8, "mask": "right"}
+    assert_matches_formula("compiled", target=target, source=source, **options, **FLOAT32)
+    assert_matches_formula("compiled", target=66, source=66, causal=True, learned=False, **options, **FLOAT32)
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 30])
+@pytest.mark.parametrize("tile", [1, 5000, 1 << 20])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_tiling_gives_the_same(kept, tile, threads, monkeypatch):
+    """Also with the probabilities computed again in the backward pass, and on more than one thread."""
+    monkeypatch.setattr(module, "KEPT_BYTES", kept)
+    monkeypatch.setattr(module, "TILE_BYTES", tile)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    for separate in (False, True):
+        options = {"mask": "full", "weights": "token", "separate_keys": separate, "batch": 5}
+        assert_matches_formula("compiled", target=70, source=70, causal=True, **options, **FLOAT32)
+        assert_matches_formula("compiled", target=21, source=9, **options, **FLOAT32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_random_shapes(data):
+    target = data.draw(st.integers(1, 140), label="target")
+    causal = data.draw(st.booleans(), label="causal")
+    assert_matches_formula(
+        "compiled",
+        target=target,
+        source=target if causal else data.draw(st.integers(1, 140), label="source"),
+        batch=data.draw(st.integers(1, 3), label="batch"),
+        heads=data.draw(st.integers(1, 3), label="heads"),
+        dim=data.draw(st.integers(1, 6), label="dim"),
+        value_dim=data.draw(st.integers(1, 6), label="value_dim"),
+        layout=data.draw(st.sampled_from(["bhnd", "tbc", "btc"]), label="layout"),
+        weights=data.draw(st.sampled_from(["scalar", "head", "token", "row"]), label="weights"),
+        mask=data.draw(st.sampled_from([None, "right", "left", "full"]), label="mask"),
+        separate_keys=data.draw(st.booleans(), label="separate_keys"),
+        causal=causal,
+        **FLOAT32,
+    )
+
+
+def test_softmax_over_the_whole_range_of_scores():
+    q = torch.linspace(-60, 60, 400).view(1, 1, 400, 1)
+    k = torch.linspace(-1.5, 1.5, 90).view(1, 1, 90, 1)
+    identity = torch.eye(90).view(1, 1, 90, 90)
+    got = softmax_attention(q, k, identity, backend="compiled")
+    want = torch.softmax(q.double() @ k.double().transpose(2, 3), -1)
+    # The scores themselves are rounded: half a unit of up to 90 is 4e-6 of a probability.
+    assert ((got - want).abs() / want.clamp(min=1e-30)).max() < 1e-5
+    torch.testing.assert_close(got.sum(-1), torch.ones(1, 1, 400), rtol=0, atol=1e-6)
+
+
+def test_what_is_not_finite_is_not_hidden():
+    q, k, v = (torch.randn(1, 1, 20, 4) for _ in range(3))
+    for spoiled in (float("nan"), float("inf"), float("-inf")):
+        broken = q.clone()
+        broken[0, 0, 7, 0] = spoiled
+        out = softmax_attention(broken, k, v, backend="compiled")
+        want = softmax_attention(broken, k, v, backend="reference")
+        assert torch.equal(out.isnan(), want.isnan())
+        assert out[0, 0, 7].isnan().all() and out.isnan().sum() == 4
+
+
+def masks(place, shape, p, causal):
+    """0 and 1/(1-p), as the backend draws them after ``torch.manual_seed(5)``: for each branch, or for their sum."""
+    batch, heads, length, _ = shape
+    zeros = torch.zeros(*shape)
+    identity = torch.eye(length).expand(batch, heads, length, length)
+    uniform = softmax_attention(zeros, zeros, identity, causal=causal, backend="reference")
+    found = []
+    for weights in ((1.0, 0.0), (0.0, 1.0)) if place == "branches" else ((0.5, 0.5),):
+        torch.manual_seed(5)
+        options = {"dropout": p, "dropout_on": place, "causal": causal, "backend": "compiled"}
+        dropped = sum_of_softmaxes((zeros, zeros), zeros, identity, weights, **options)
+        found.append(torch.where(uniform > 0, dropped / uniform, 0.0).double().round(decimals=4))
+    return found
+
+
+@pytest.mark.parametrize("place", ["branches", "combined"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kept", [0, 1 << 30])
+def test_gradients_with_dropout(place, causal, kept, monkeypatch):
+    """With its own masks in the float64 formula, output and gradients are the same."""
+    monkeypatch.setattr(module, "KEPT_BYTES", kept)
+    p, shape = 0.2, (2, 3, 70, 4)
+    drawn = masks(place, shape, p, causal)
+    assert all(set(mask.unique().tolist()) == {0.0, 1.25} for mask in drawn)
+    generator = torch.Generator().manual_seed(0)
+    leaves = [random_heads(generator, *shape, dtype=torch.float32)[0] for _ in range(4)]
+    leaves += [torch.randn(3, generator=generator).requires_grad_() for _ in range(2)]
+    torch.manual_seed(5)
+    got = dual_softmax(*leaves, dropout=p, dropout_on=place, causal=causal, backend="compiled")
+    q, q_neg, k, v, a, b = (leaf.double() for leaf in leaves)
+    future = torch.ones(70, 70, dtype=torch.bool).triu(1) & causal
+    both = [torch.softmax((x @ k.transpose(2, 3) / 2).masked_fill(future, -1e9), -1) for x in (q, q_neg)]
+    if place == "branches":
+        both = [probabilities * mask for probabilities, mask in zip(both, drawn, strict=True)]
+    total = a.view(-1, 1, 1) * both[0] - b.view(-1, 1, 1) * both[1]
+    want = (total if place == "branches" else total * drawn[0]) @ v
+    upstream = torch.randn(want.shape, generator=generator, dtype=torch.float64)
+    for ours, theirs in zip(
+        [got, *torch.autograd.grad(got, leaves, upstream.float())],
+        [want, *torch.autograd.grad(want, leaves, upstream)],
+        strict=True,
+    ):
+        assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_falls_on_each_weight_by_itself(p):
+    """Rate, and independence of neighbours in a row, of rows, heads, branches and calls: within five deviations."""
+    drops = [(mask == 0).double() for mask in masks("branches", (4, 4, 96, 2), p, False)]
+    torch.manual_seed(6)
+    other = torch.eye(96).expand(4, 4, 96, 96)
+    zeros = torch.zeros(4, 4, 96, 2)
+    drops.append((softmax_attention(zeros, zeros, other, dropout=p, backend="compiled") == 0).double())
+    count = drops[0].numel()
+    for drop in drops:
+        assert abs(drop.mean() - p) < 5 * (p * (1 - p) / count) ** 0.5
+    first = drops[0]
+    pairs = [(first, other) for other in drops[1:]]
+    for axis, step in itertools.product((1, 2, 3), (1, 2, 3)):
+        size = first.shape[axis] - step
+        if size > 0:
+            pairs.append((first.narrow(axis, 0, size), first.narrow(axis, step, size)))
+    for one, two in pairs:
+        together = ((one - p) * (two - p)).mean() / (p * (1 - p))
+        assert abs(together) < 5 / one.numel() ** 0.5
+
+
+def test_the_seed_decides():
+    q, k, v = (torch.randn(2, 2, 40, 4) for _ in range(3))
+
+    def seeded(seed):
+        torch.manual_seed(seed)
+        return [softmax_attention(q, k, v, dropout=0.3, backend="compiled") for _ in range(2)]
+
+    (first, second), (again, _), (other, _) = seeded(1), seeded(1), seeded(2)
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, second) and not torch.allclose(first, other)
+
+
+def test_other_dtypes_are_left_to_another_backend():
+    q, k, v = (torch.randn(1, 2, 9, 4, dtype=torch.float64) for _ in range(3))
+    want = softmax_attention(q, k, v, backend="materialised")
+    assert torch.equal(softmax_attention(q, k, v, backend="compiled"), want)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no library", b"\x7fELF" + bytes(200)])
+def test_a_library_that_is_not_there_or_broken_is_done_without(content, tmp_path, monkeypatch):
+    path = tmp_path / "attention.so"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr(library, "path", lambda: path)
+    library.load.cache_clear()
+    try:
+        assert library.load() is None
+        q, k, v = (torch.randn(2, 2, 130, 4) for _ in range(3))
+        options = {"causal": True, "dropout": 0.0}
+        want = softmax_attention(q, k, v, backend="materialised", **options)
+        torch.testing.assert_close(softmax_attention(q, k, v, backend="compiled", **options), want, rtol=0, atol=0)
+        seen = {}
+        monkeypatch.setattr(functional, "choose_backend", lambda **facts: seen.update(facts) or "batched")
+        softmax_attention(q, k, v, **options)
+        assert seen["compiled"] is False
+    finally:
+        library.load.cache_clear()
+
+
+def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
+    source = tmp_path / "rows.c"
+    source.write_text(library.SOURCE.read_text(encoding="utf-8").replace("1.0f / 24", "1.1f / 24"), encoding="utf-8")
+    monkeypatch.setattr(library, "SOURCE", source)
+    monkeypatch.setattr(library, "path", lambda: tmp_path / "attention.so")
+    try:
+        assert "does not work" in library.build()
+        assert library.load() is None
+    finally:
+        library.load.cache_clear()
+
+
+def test_building_says_what_became_of_it(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(library.shutil, "which", lambda name: None)
+        assert library.build(tmp_path / "a.so").startswith("no C compiler: ")
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "SOURCE", tmp_path / "rows.c")
+        (tmp_path / "rows.c").write_text("this is no C", encoding="utf-8")
+        assert "failed" in library.build(tmp_path / "a.so")
+    assert "cannot be written" in library.build(tmp_path / "rows.c" / "a.so")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.c"]
+
+
+def test_the_library_is_of_this_source_and_this_processor(monkeypatch):
+    names = set()
+    for capability in ("AVX2", "AVX512", "DEFAULT"):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda capability=capability: capability)
+        names.add(PATH().name)
+    assert len(names) == 3
+    monkeypatch.setattr(library.hashlib, "sha256", lambda text: hashlib_of(text + b" "))
+    assert PATH().name not in names
+
+
+PATH = library.path  # as it is outside of these tests
+hashlib_of = library.hashlib.sha256
+
+
+def test_the_command_builds_it(tmp_path):
+    code = (
+        "import pathlib, runpy, sys; from gpam.attention.backends.compiled import library; "
+        f"library.path = lambda: pathlib.Path({str(tmp_path / 'lib' / 'attention.so')!r}); "
+        "runpy.run_module('gpam.attention.backends.compiled', run_name='__main__')"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("compiled attention: ") and (tmp_path / "lib" / "attention.so").is_file()
