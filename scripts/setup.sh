@@ -45,4 +45,5 @@ else
 fi
 install --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -c 'from gpam_fairseq.trainer import products; print("setup:", products.build())'
+"$venv/bin/python" -c 'from gpam.attention.backends.compiled import library; print("setup:", library.build())'
 touch "$venv/.installed"

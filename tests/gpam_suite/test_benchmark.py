@@ -137,6 +137,7 @@ def test_a_step_on_real_lengths(tmp_path):
     assert all("GPAM_MIRROR" in row["note"] for row in measure(case, SETTINGS, ["stock", "dagpam"]))
 
 
+@pytest.mark.filterwarnings("ignore:attention .neutreno. in a stack of one layer:UserWarning")
 @pytest.mark.parametrize(
     "kind, shape", [("layer", TINY_LM), ("layer", TINY_NMT), ("step", TINY_LM), ("step", TINY_NMT)]
 )
