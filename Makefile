@@ -31,7 +31,7 @@ MORE      = set -f;
 REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" --seeds "$$SEEDS" --results "$$RESULTS" --jobs "$$JOBS"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables compare analyse perturb evidence benchmark plan soak lock audit search watch clean
+.PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables publish archive compare analyse perturb evidence benchmark plan soak lock audit search watch clean
 
 help: ## this list
 	@echo "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"
@@ -74,16 +74,22 @@ sweep-lambda: ## a Hydra multirun over lambda- and lambda+, with a table and a p
 tables: setup ## tables, figures and report of RESULTS from its records
 	@$(RUN) scripts/tabulate.py "$$RESULTS"
 
+publish: setup ## the runs of RESULTS into results/, and its tables, figures and pages made again
+	@$(RUN) scripts/publish.py "$$RESULTS"
+
+archive: setup ## one archive of the runs of RESULTS with their histories and texts, without checkpoints
+	@$(RUN) scripts/archive.py "$$RESULTS"
+
 compare: setup ## what differs between two runs, or two models: A=FOLDER B=FOLDER below results/.../runs
 	@$(MORE) $(RUN) scripts/compare.py "$$A" "$$B" $$EXTRA
 
-analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers, figures, findings (checkpoints where there are)
+analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and figures (checkpoints where there are)
 	@$(MORE) $(RUN) scripts/analyse.py results="$$RESULTS" $$EXTRA
 
 perturb: setup ## noisy, dropped, swapped and adversarial words read by the runs of RESULTS: numbers, figure, table
 	@$(MORE) $(RUN) scripts/perturb.py results="$$RESULTS" $$EXTRA
 
-evidence: setup ## the runs of docs/experiment-plan.md, part by part (PARTS=tune_nmt,... JOBS=2); goes on where it stopped
+evidence: setup ## the runs of docs/experiments/, part by part (PARTS=tune_nmt,... JOBS=2); goes on where it stopped
 	@$(MORE) $(RUN) scripts/evidence.py paths.results="$$RESULTS" $${PARTS:+"parts=[$$PARTS]"} $${JOBS:+"jobs=$$JOBS"} $$EXTRA
 
 benchmark: setup ## speed: every mechanism and its peers, interleaved in one run (CASES=default|all|core|..., RESULTS)

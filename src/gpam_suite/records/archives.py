@@ -20,7 +20,13 @@ MOST = 1 << 28  # bytes that an archive may hold unpacked; those published hold 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
     """An archive of ``files`` (name to content): by name, without dates and owners, so the same files give the same
-    bytes on one version of liblzma."""
+    bytes on one version of liblzma.
+
+    Raises:
+        UsageError: they are more than :data:`MOST` bytes, which :func:`unpack` would refuse.
+    """
+    if (size := sum(map(len, files.values()))) > MOST:
+        raise UsageError(f"got {size:,} bytes for one archive, wanted at most {MOST:,}: pack fewer experiments in one.")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
         for name in sorted(files):
@@ -56,10 +62,15 @@ def _members(archive: Path, changed: int) -> dict[str, bytes]:
         raise UsageError(f"{archive} is broken ({error}): {advice}.") from None
 
 
+def archive_of(folder: Path) -> Path:
+    """The archive that stands for ``folder``."""
+    return folder.with_name(folder.name + SUFFIX)
+
+
 def _above(path: Path) -> list[tuple[Path, PurePosixPath]]:
     """The archives of the folders above ``path`` or of itself, and what ``path`` is called in each."""
     folders = [folder for folder in (path, *path.parents) if folder.name]
-    found = [(folder, folder.with_name(folder.name + SUFFIX)) for folder in folders]
+    found = [(folder, archive_of(folder)) for folder in folders]
     return [(archive, PurePosixPath(path.relative_to(folder))) for folder, archive in found if archive.is_file()]
 
 

@@ -11,6 +11,18 @@ METRIC_LABEL = {
     "test_accuracy": "Test accuracy in percent",
     "test_exact_match": "Test sequences all right in percent",
 }
+METRICS = {
+    **{name: label.removeprefix("Test ") + " on the test set" for name, label in METRIC_LABEL.items()},
+    "test_token_perplexity": "perplexity per token (sub-words where the text is cut into them) on the test set",
+    "test_loss": "mean negative log-likelihood on the test set, in nats per unit",
+    "valid_perplexity": "perplexity on the validation set, at the end",
+    "valid_token_perplexity": "perplexity per token on the validation set, at the end",
+    "valid_loss": "as `test_loss`, on the validation set",
+    "valid_bits_per_character": "bits per character on the validation set",
+    "valid_accuracy": "accuracy in percent on the validation set",
+    "valid_exact_match": "sequences all right in percent on the validation set",
+}
+"""Every metric that a record may hold, and what it is."""
 QUANTITY = {"test_perplexity": "perplexity", "test_bleu": "BLEU", "test_accuracy": "points of accuracy"}
 """What a difference in a headline metric is counted in."""
 LOWER_IS_BETTER = {"test_perplexity", "test_bits_per_character", "test_ter", "test_misaligned_pieces"}

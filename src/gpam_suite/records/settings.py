@@ -15,6 +15,7 @@ from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
 CONFIG = "config.yaml"
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
 MAX_TOKENS, UPDATE_FREQ = "fairseq.dataset.max_tokens", "fairseq.optimization.update_freq"
 BATCH = "tokens per update"
 """``max_tokens`` times ``update_freq``: how it is cut up belongs to the machine
@@ -95,7 +96,7 @@ def _read(record: Record) -> dict[str, Any]:
     if not archives.is_file(path):
         return {}
     try:
-        config = yaml.safe_load(archives.read_bytes(path))
+        config = yaml.load(archives.read_bytes(path), _Loader)
         if not isinstance(config, dict):
             raise ValueError("it holds no mapping")
     except (yaml.YAMLError, ValueError) as error:

@@ -28,6 +28,15 @@ def selected(aggregate: Aggregate, items: Sequence[Item], most: int = APART) -> 
     return [items[place] for place in sorted([*first, *worst, *best])]
 
 
+MODELS = (BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softmax_scaled")
+"""These have one look in all figures: the main comparison, and what is to be seen beside it."""
+
+
+def look_of_model(model: str) -> dict[str, Any]:
+    """Colour, line and marker of one of :data:`MODELS`."""
+    return look(MODELS.index(model))
+
+
 def look_of(aggregate: Aggregate, row: Row, beside: Sequence[Row] = ()) -> dict[str, Any]:
     """Colour, line and marker of a row: the same in every figure of its experiment.
 

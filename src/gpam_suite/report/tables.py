@@ -6,10 +6,11 @@ that CI can make the tables again and compare.
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name, write_files
@@ -148,7 +149,26 @@ def short_table(aggregate: Aggregate) -> str:
 
 
 def csv_table(aggregate: Aggregate) -> str:
-    """One line a model and one a lost seed, with six significant digits, for those who go on computing."""
+    """:func:`comparisons` with six significant digits, for those who go on computing."""
+    return csv_text(six_digits(comparisons(aggregate)))
+
+
+def six_digits(lines: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+    """The lines with their numbers as text of six significant digits."""
+    return [{name: formatting.exact(value) for name, value in line.items()} for line in lines]
+
+
+def csv_text(lines: Sequence[dict[str, Any]]) -> str:
+    """CSV of ``lines``; its columns are those of all of them, in the order in which they appear."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(name for line in lines for name in line)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return file.getvalue()
+
+
+def comparisons(aggregate: Aggregate) -> list[dict[str, Any]]:
+    """What the statistics say, a line for each model and one for each lost seed; differences are to the baseline."""
     metric, seconds = aggregate.metric, second_metrics(aggregate)
     holm_seeds, holm_test_set = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)
     lines = []
@@ -206,11 +226,7 @@ def csv_table(aggregate: Aggregate) -> str:
             own = {"status": lost["status"], "reason": lost["reason"], "seeds": lost["seed"]}
             shared = {key: line[key] for key in ("experiment", "model", "options", "label", "metric")}
             lines.append({**dict.fromkeys(line), **shared, **own})
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: formatting.exact(value) for key, value in line.items()} for line in lines)
-    return file.getvalue()
+    return lines
 
 
 def _page(aggregate: Aggregate, papers: list[Paper]) -> str:

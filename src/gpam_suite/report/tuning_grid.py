@@ -36,18 +36,23 @@ def best(found: dict[Setting, dict[str, float | None]], model: str) -> Setting |
 
 
 def tuning(results: Path) -> list[str]:
-    """Paragraphs of the report; none where nothing was tuned."""
+    """The page's section; none where nothing was tuned."""
+    if not (found := grids(results)):
+        return []
+    return [
+        "## Tuning\n",
+        "Lowest validation perplexity per token during training, one seed each, the same grid for every model; the "
+        "best of each model is bold. Test scores play no part, and those of these runs are in no table.\n",
+        *found,
+    ]
+
+
+def grids(results: Path) -> list[str]:
+    """A table for each recipe, and what is best in it."""
     by_recipe: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(read_records(Path(results) / FOLDER), key=lambda record: record["model"] != BASELINE):
         by_recipe.setdefault((record["dataset_label"], record["recipe"]), []).append(record)
-    if not by_recipe:
-        return []
-    parts = [
-        "## Tuning\n",
-        "Lowest validation perplexity per token during training, one seed each, the same grid for every model; the "
-        "best of each model is bold. The setting that is best for softmax is the recipe's, for both models "
-        "(`docs/experiment-plan.md`). Test scores play no part, and those of these runs are in no table.\n",
-    ]
+    parts = []
     for (label, recipe), records in sorted(by_recipe.items()):
         parts += [f"{label}, recipe {recipe}:\n", *_chosen(grid(records))]
     return parts

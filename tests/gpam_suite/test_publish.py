@@ -1,0 +1,140 @@
+"""What is published is made of the archives alone, and new runs come in by one command."""
+
+import csv
+import re
+
+import pytest
+import yaml
+from record_factory import add_config, add_document_scores, add_history, make_record, store
+
+from gpam.errors import UsageError
+from gpam_suite.common.files import write_files
+from gpam_suite.records import archives
+from gpam_suite.records.environment import PUBLISHED, ROOT
+from gpam_suite.records.folder import append_history, read_records
+from gpam_suite.records.metrics import METRICS
+from gpam_suite.report import markers
+from gpam_suite.report.publish import PAGES, publish, remake
+
+TITLES = {"small_lm": {"title": "A small language model", "shown": "verdict"}}
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A folder of published results without any yet, and its pages."""
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "experiments.yaml").write_text(yaml.safe_dump(TITLES))
+    for page in PAGES:
+        (tmp_path / page).write_text("By hand.\n<!-- table: counted -->\n<!-- end -->\n")
+    return results
+
+
+def runs(results, *seeds):
+    for record in store(
+        results, *[make_record(model=m, seed=k, value=30.0 + k) for m in ("softmax", "dagpam") for k in seeds]
+    ):
+        add_history(record, record.headline)
+        append_history(record.folder, {"update": 1, "split": "gradient", "query/a": 1.0})
+        add_document_scores(record)
+        add_config(record)
+        (record.folder / "hypotheses.txt").write_text("left out\n")
+
+
+def rows(path):
+    return list(csv.DictReader(path.open(encoding="utf-8")))
+
+
+def test_runs_come_in_and_more_of_them_later(published, tmp_path):
+    runs(tmp_path / "local", 1)
+    (archive,) = publish(tmp_path / "local", published)
+    assert archive == published / "runs" / "small_lm.tar.xz"
+    names = {name.rpartition("/")[2] for name in archives.unpack(archive)}
+    assert names == {"record.json", "config.yaml", "scores.jsonl", "metrics.jsonl"}
+    runs(tmp_path / "later", 2)
+    publish(tmp_path / "later", published)
+    assert [(r["model"], r["seed"]) for r in read_records(published)] == [
+        (model, seed) for model in ("dagpam", "softmax") for seed in (1, 2)
+    ]
+    assert publish(tmp_path / "later", published) == []  # nothing new
+    write_files(remake(published, tmp_path))
+    table = rows(published / "runs.csv")
+    assert [float(row["test_perplexity"]) for row in table] == [31.0, 32.0, 31.0, 32.0]
+    assert len(rows(published / "curves.csv")) == 4 * 10
+    assert "| daGPAM | 2 | 31.50 ± 0.71 |" in (tmp_path / "README.md").read_text()
+    assert yaml.safe_load((published / "configurations.yaml").read_text())["small_lm"]["model"]["name"] == "softmax"
+
+
+def test_an_experiment_without_a_title_is_refused(published, tmp_path):
+    store(tmp_path / "local", make_record(experiment="new"))
+    with pytest.raises(UsageError, match=r"experiments\.yaml has no title for new"):
+        publish(tmp_path / "local", published)
+    assert not (published / "runs").exists()
+
+
+def test_a_page_that_asks_for_a_table_that_is_not_there_is_refused(published, tmp_path):
+    (tmp_path / "README.md").write_text("<!-- table: countd -->\n<!-- end -->\n")
+    with pytest.raises(UsageError, match="did you mean 'counted'"):
+        remake(published, tmp_path)
+
+
+def test_numbers_of_a_text():
+    text = "1,600 runs, 63 times; `7` [a 5](b8.md) v2 F1 WikiText-103 arXiv 2410.15578 -0.5.\n"
+    text += "<!-- table: a -->\n9\n<!-- end -->\n3 %"
+    assert markers.numbers(markers.by_hand(text)) == ["1,600", "63", "5", "0.5", "3"]
+    assert markers.numbers(markers.generated(text)) == ["9"]
+
+
+# ---------------------------------------------------------------------------------------------------- what is published
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {path: content.encode() if isinstance(content, str) else content for path, content in remake().items()}
+
+
+def test_everything_published_is_what_the_archives_give(made):
+    """Byte for byte: runs.csv, curves.csv, comparisons.csv, figures, and the tables within the pages."""
+    stale = [path.relative_to(ROOT).as_posix() for path, content in made.items() if path.read_bytes() != content]
+    assert stale == [], "make publish RESULTS=results"
+    drawn = {path.name for path in made if path.suffix == ".svg"}
+    assert {path.name for path in (PUBLISHED / "figures").iterdir()} == drawn
+
+
+def test_results_stay_small():
+    files = [path for path in PUBLISHED.rglob("*") if path.is_file() and "local" not in path.parts]
+    assert len(files) <= 60
+    assert sum(path.stat().st_size for path in files) <= 6_000_000
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_number_in_a_sentence_stands_in_a_table_of_the_page(name):
+    """Ones that a person typed cannot go stale unseen. In code and in names they are no statements."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    known = set(markers.numbers(markers.generated(text)))
+    assert [number for number in markers.numbers(markers.by_hand(text)) if number not in known] == []
+
+
+def test_pages_call_experiments_by_what_people_call_them():
+    names = yaml.safe_load((PUBLISHED / "experiments.yaml").read_text())
+    for name in PAGES:
+        prose = re.sub(r"```.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert [one for one in names if re.search(rf"\b{one}\b", prose)] == []
+
+
+def test_every_metric_of_a_record_has_its_column():
+    found = {metric for record in read_records(PUBLISHED) for metric in record["metrics"]}
+    assert found <= METRICS.keys()
+    head = rows(PUBLISHED / "runs.csv")[0].keys()
+    told = re.findall(r"^\| `(\w+)` \|", (PUBLISHED / "columns.md").read_text(), re.MULTILINE)
+    assert found <= head <= set(told)
+
+
+def test_a_published_number_is_that_of_its_record_to_the_last_digit():
+    by_hash = {(row["experiment"], row["config_hash"]): row for row in rows(PUBLISHED / "runs.csv")}
+    records = read_records(PUBLISHED)
+    assert len(by_hash) == len(records)
+    for record in records:
+        row = by_hash[record["experiment"], record["config_hash"]]
+        for metric, value in record["metrics"].items():
+            assert (float(row[metric]) if row[metric] else None) == value
