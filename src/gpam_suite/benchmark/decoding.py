@@ -12,6 +12,7 @@ from gpam_suite.benchmark.models import batch, by_weights, case_of
 from gpam_suite.benchmark.settings import Settings
 from gpam_suite.benchmark.shares import time_shares
 from gpam_suite.benchmark.training_step import Made, every_contender
+from gpam_suite.common.tasks import NMT
 
 State = dict[str, dict[str, Tensor | None]]
 
@@ -29,7 +30,7 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> Made:
         model.make_generation_fast_(need_attn=False)
         with torch.no_grad():
             encoded = None
-            if case.task == "nmt":
+            if case.task == NMT.name:
                 encoded = model.encoder(data["source"], data["source"].ne(1).sum(1))
 
         @torch.no_grad()

@@ -10,6 +10,7 @@ from gpam_suite.benchmark.comparison import Contender
 from gpam_suite.benchmark.models import Case, case_of
 from gpam_suite.benchmark.settings import Settings
 from gpam_suite.benchmark.training_step import against_weights, every_contender
+from gpam_suite.common.tasks import NMT
 
 
 def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callable[[], Contender]]:
@@ -19,7 +20,7 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callab
     x = torch.randn(case.length, case.sentences, case.width, generator=generator).to(settings.device)
     upstream = torch.randn(x.shape, generator=generator).to(settings.device)
     padding = None
-    if case.task == "nmt":
+    if case.task == NMT.name:
         padding = torch.zeros(case.sentences, case.length, dtype=torch.bool, device=settings.device)
         padding[: case.sentences // 3, case.length * 2 // 3 :] = True
 
@@ -38,6 +39,6 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callab
 
 
 def _layers(case: Case, model: nn.Module, x: Tensor, padding: Tensor | None) -> Tensor:
-    encoded = model.encoder.layers[0](x, padding) if case.task == "nmt" else None
+    encoded = model.encoder.layers[0](x, padding) if case.task == NMT.name else None
     mask = model.decoder.buffered_future_mask(x)
     return model.decoder.layers[0](x, encoded, padding, self_attn_mask=mask)[0]

@@ -19,6 +19,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark.peers import PEERS, Replaced, put_in_place
 from gpam_suite.benchmark.real_lengths import real_batches
 from gpam_suite.benchmark.settings import Settings
+from gpam_suite.common.tasks import LM, NMT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +49,11 @@ class Case:
 CASES = {
     case.name: case
     for case in (
-        Case("lm_laptop", "lm", 4000, 16, 128, 128, 512, 6, 4),
-        Case("nmt_laptop", "nmt", 2000, 100, 20, 128, 512, 3, 4),
-        Case("lm_512", "lm", 8000, 4, 512, 512, 2048, 4, 8),
-        Case("lm_512_dropout", "lm", 8000, 4, 512, 512, 2048, 4, 8, attention_dropout=0.1),
-        Case("nmt_iwslt", "nmt", 8848, 68, 30, 512, 1024, 3, 4),
+        Case("lm_laptop", LM.name, 4000, 16, 128, 128, 512, 6, 4),
+        Case("nmt_laptop", NMT.name, 2000, 100, 20, 128, 512, 3, 4),
+        Case("lm_512", LM.name, 8000, 4, 512, 512, 2048, 4, 8),
+        Case("lm_512_dropout", LM.name, 8000, 4, 512, 512, 2048, 4, 8, attention_dropout=0.1),
+        Case("nmt_iwslt", NMT.name, 8848, 68, 30, 512, 1024, 3, 4),
     )
 }
 
@@ -79,7 +80,7 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
         dictionary.add_symbol(f"w{index}")
     shape = {
         f"{side}_{key}": value
-        for side in (("decoder",) if case.task == "lm" else ("encoder", "decoder"))
+        for side in (("decoder",) if case.task == LM.name else ("encoder", "decoder"))
         for key, value in {
             "embed_dim": case.width,
             "ffn_embed_dim": case.ffn,
@@ -93,9 +94,9 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     if contender == "stock":
         return build_model(_stock_config(case, shape), task).train()
-    name = {"lm": "gpam_lm", "nmt": "gpam_nmt"}[case.task]
+    name = {LM.name: "gpam_lm", NMT.name: "gpam_nmt"}[case.task]
     lm = {"max_target_positions": case.length, "tokens_per_sample": case.length, "add_bos_token": False, "tpu": False}
-    extra = lm if case.task == "lm" else {}
+    extra = lm if case.task == LM.name else {}
     peer = PEERS.get(contender)
     attention = contender if peer is None else peer.of
     model = build_model(OmegaConf.create({"_name": name, "attention": attention, **shape, **extra}), task)
@@ -105,7 +106,7 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
 
 
 def _stock_config(case: Case, shape: dict[str, Any]) -> Any:
-    if case.task == "lm":
+    if case.task == LM.name:
         extra = {
             "decoder_input_dim": case.width,
             "decoder_output_dim": case.width,
@@ -141,7 +142,7 @@ def batch(case: Case, seed: int) -> dict[str, Tensor]:
         return torch.randint(4, case.vocabulary, (case.sentences, case.length), generator=generator)
 
     made = {"source": tokens(), "target": tokens()}
-    if case.task == "nmt":
+    if case.task == NMT.name:
         for text in made.values():
             text[: case.sentences // 3, case.length * 2 // 3 :] = 1
     return made
@@ -150,7 +151,7 @@ def batch(case: Case, seed: int) -> dict[str, Tensor]:
 def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:
     """Cross entropy a token of one batch, from a forward pass."""
     target = data["target"]
-    if case.task == "lm":
+    if case.task == LM.name:
         output, _ = model(data["source"])
     else:
         lengths = data["source"].ne(1).sum(1)

@@ -8,6 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.tasks import LM
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
 from gpam_suite.config.identity import config_hash, run_folder
@@ -108,7 +109,7 @@ def check(cfg: DictConfig) -> None:
 def check_window(cfg: DictConfig, complete: DictConfig) -> None:
     """Refuse an ``evaluation.context_window`` that the run's samples cannot have; ``complete`` is fairseq's part."""
     window, length = cfg.evaluation.get("context_window"), complete.task.get("tokens_per_sample")
-    if cfg.dataset.task == "lm":
+    if cfg.dataset.task == LM.name:
         if isinstance(window, bool) or not isinstance(window, int) or not 0 <= window < length:
             raise UsageError(
                 f"evaluation.context_window: got '{window}', wanted a whole number from 0 to {length - 1}, below "

@@ -7,10 +7,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.tasks import LM, NMT, RECALL, TASKS
 
 TOKENIZERS = ("none", "moses")
 SEGMENTATIONS = ("none", "subword_nmt", "sentencepiece", "characters")
-TASKS = ("lm", "nmt", "recall")
 SPLITS = ("train", "valid", "test")
 FACTS = ("lines", "tokens", "types", "unk")
 
@@ -30,8 +30,8 @@ _KINDS = {
     "copy": {"length", "values", *_SEQUENCES},
     "selective_recall": {"length", "values", "keys", "pairs", *_SEQUENCES},
 }
-_TASK_OF = {"characters": "lm", "copy": "recall", "selective_recall": "recall"}
-_TASK_OF |= dict.fromkeys(("corpora", "documents", "pairs"), "nmt")
+_TASK_OF = {"characters": LM.name, "copy": RECALL.name, "selective_recall": RECALL.name}
+_TASK_OF |= dict.fromkeys(("corpora", "documents", "pairs"), NMT.name)
 # Kinds whose symbols no tokeniser or segmentation may touch, and the segmentation that says so.
 _SYMBOLS = {"characters": "characters", "copy": "none", "selective_recall": "none"}
 _NAME, _LANGUAGE = re.compile(r"\w[\w.+-]{0,99}"), re.compile(r"[A-Za-z]\w{0,19}(?:-\w{1,19})*")
@@ -129,7 +129,7 @@ def check_dataset(node: Any) -> dict[str, Any]:
     for key in ("name", "task", "kind"):
         if not node.get(key):
             raise UsageError(f"dataset.{key} is missing: wanted a node like those in configs/dataset")
-    _one_of(node["task"], TASKS, "dataset.task")
+    _one_of(node["task"], tuple(TASKS), "dataset.task")
     kind = _one_of(node["kind"], tuple(_KINDS), "dataset.kind")
     _check_task(node["task"], kind)
     name = node["name"]
@@ -138,7 +138,7 @@ def check_dataset(node: Any) -> dict[str, Any]:
             f"dataset.name: got {name!r}, wanted a word that can name a folder (letters, digits, '_', '-', '.', '+')"
         )
     common = _COMMON - {"expect"} if kind == "characters" else _COMMON  # its split and types are such facts
-    known = common | _KINDS[kind] | (_LANGUAGES if node["task"] == "nmt" else {"language"})
+    known = common | _KINDS[kind] | (_LANGUAGES if TASKS[node["task"]].parallel else {"language"})
     _refuse_unknown(node, known, "dataset")
     for key in sorted(known - _OPTIONAL):
         if node.get(key) is None:
@@ -156,14 +156,14 @@ def check_dataset(node: Any) -> dict[str, Any]:
         value = node.get(key)
         if key in known and value is not None and not (isinstance(value, str) and _LANGUAGE.fullmatch(value)):
             raise UsageError(f"dataset.{key}: got {value!r}, wanted the code of a language, such as de or pt-BR")
-    if node["task"] == "nmt" and node["source"] == node["target"]:
+    if TASKS[node["task"]].parallel and node["source"] == node["target"]:
         raise UsageError(f"dataset.source and dataset.target are both {node['source']!r}: wanted two languages")
     return node
 
 
 def _check_task(task: str, kind: str) -> None:
     wanted = _TASK_OF.get(kind)
-    if task != wanted and (wanted or task == "recall"):
+    if task != wanted and (wanted or task == RECALL.name):
         kinds = [name for name, of in _TASK_OF.items() if of == task]
         meant = f"wanted dataset.task={wanted}" if wanted else f"wanted a kind with answers: {', '.join(kinds)}"
         raise UsageError(f"dataset.task={task} does not go with dataset.kind={kind}: {meant}")
@@ -184,4 +184,4 @@ def check_fit(dataset: Mapping[str, Any], options: Mapping[str, Any]) -> None:
 
 def sides(dataset: Mapping[str, Any]) -> tuple[str | None, ...]:
     """The languages of a parallel data set, source first; ``(None,)`` for a language model's text."""
-    return (dataset["source"], dataset["target"]) if dataset["task"] == "nmt" else (None,)
+    return (dataset["source"], dataset["target"]) if TASKS[dataset["task"]].parallel else (None,)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.data.binarise import fairseq_version
 from gpam_suite.data.build import build
 from gpam_suite.data.kinds.sources import Source, open_source
@@ -82,9 +83,9 @@ def _prepared(
             "name": dataset["name"],
             "label": dataset.get("label"),
             "task": dataset["task"],
-            "source": dataset.get("source") if dataset["task"] == "nmt" else None,
-            "target": dataset.get("target") if dataset["task"] == "nmt" else None,
-            "language": dataset.get("language", "en") if dataset["task"] == "lm" else None,
+            "source": dataset.get("source") if TASKS[dataset["task"]].parallel else None,
+            "target": dataset.get("target") if TASKS[dataset["task"]].parallel else None,
+            "language": dataset.get("language", "en") if dataset["task"] == LM.name else None,
             "licence": dataset.get("licence"),
             "citation": dataset.get("citation"),
             "dataset": dataset,

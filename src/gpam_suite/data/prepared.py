@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.run_paths import CHECKPOINTS
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.store.summed import read_summed
@@ -94,7 +95,7 @@ class Prepared:
         Counted after the tokeniser and before the sub-word segmentation; of the target side for translation.
         """
         counts = self._split(split)
-        return (counts["target"] if self.task == "nmt" else counts)["words"]
+        return (counts["target"] if TASKS[self.task].parallel else counts)["words"]
 
     def _text(self, split: str, language: str | None) -> Path:
         self._split(split)
@@ -102,7 +103,7 @@ class Prepared:
 
     def reference(self, split: str) -> Path:
         """Raw target text, for BLEU: cased and not tokenised, whatever the preprocessing."""
-        if self.task != "nmt":
+        if not TASKS[self.task].parallel:
             raise UsageError(f"{self.manifest['name']} is text for language models: it has no reference translation")
         return self._text(split, self.target_lang)
 
@@ -145,7 +146,7 @@ class Prepared:
 def fill_paths(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> None:
     """Fill data and checkpoint folders, and the languages, into a complete fairseq configuration."""
     fairseq_config.task.data = str(prepared.bin)
-    if prepared.task == "nmt":
+    if TASKS[prepared.task].parallel:
         fairseq_config.task.source_lang = prepared.source_lang
         fairseq_config.task.target_lang = prepared.target_lang
     fairseq_config.checkpoint.save_dir = str(folder / CHECKPOINTS)

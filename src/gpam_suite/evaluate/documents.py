@@ -2,11 +2,17 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
+from gpam_suite.common.files import write_atomically
+from gpam_suite.data import Prepared
 from gpam_suite.data.kinds.documents import SEPARATOR, split_piece
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import Metrics, translate
+from gpam_suite.evaluate.translation import Metrics, decoding, translate
+from gpam_suite.records.folder import HYPOTHESES, write_scores
 
 
 @dataclass(frozen=True)
@@ -79,3 +85,30 @@ def score_pieces(
 
 def _document(pieces: list[str]) -> str:
     return " ".join(" ".join(piece.replace(SEPARATOR, " ") for piece in pieces).split())
+
+
+def evaluate(
+    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """See :mod:`gpam_suite.evaluate.score`."""
+    score = score_documents(
+        model,
+        task,
+        prepared,
+        "test",
+        beam=evaluation.beam,
+        length_penalty=evaluation.length_penalty,
+        max_tokens=evaluation.max_tokens,
+    )
+    write_scores(folder, score.documents)
+    write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in score.hypotheses))
+    metrics = {
+        "test_bleu": score.bleu,
+        "test_sentence_bleu": score.sentence_bleu,
+        "test_chrf": score.chrf,
+        "test_pieces": score.pieces,
+        "test_misaligned_pieces": score.misaligned,
+    }
+    budget = prepared.manifest["dataset"]["budget"]
+    protocol = {"unit": "document", "budget": budget, **decoding(evaluation)}
+    return metrics, {**protocol, "sacrebleu": score.signature, "split": "test"}

@@ -3,13 +3,18 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gpam_fairseq.trainer.cross_entropy import negative_log_likelihoods
 from gpam_fairseq.trainer.fast import output_weight
 
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
+
+from gpam_suite.data import Prepared
+from gpam_suite.records.folder import write_scores
 
 
 @dataclass(frozen=True)
@@ -127,3 +132,33 @@ def score_language_model(
         total = float(nll[begin : int(line_ends[end - 1])].sum())
         documents.append({"document": index, "words": sum(words[first:end]), "nll": total})
     return LanguageModelScore(float(nll.sum()), len(stream), prepared.words(split), documents)
+
+
+def evaluate(
+    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """See :mod:`gpam_suite.evaluate.score`."""
+    metrics: dict[str, float] = {}
+    for split in ("valid", "test"):
+        score = score_language_model(
+            model,
+            task,
+            prepared,
+            split,
+            context_window=evaluation.context_window,
+            max_tokens=evaluation.max_tokens,
+        )
+        metrics[f"{split}_perplexity"] = score.perplexity
+        metrics[f"{split}_token_perplexity"] = score.token_perplexity
+        metrics[f"{split}_loss"] = score.nll / score.words
+        if prepared.unit == "character":
+            metrics[f"{split}_bits_per_character"] = score.nll / score.words / math.log(2)
+    write_scores(folder, score.documents)
+    protocol = {
+        "unit": prepared.unit,
+        "context_window": evaluation.context_window,
+        "tokens_per_sample": task.args.tokens_per_sample,
+        "split": "test",
+        "checkpoint": evaluation.checkpoint,
+    }
+    return metrics, protocol

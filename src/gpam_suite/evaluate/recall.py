@@ -1,12 +1,16 @@
 """Accuracy at the answers of generated sequences (task ``recall``)."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from omegaconf import DictConfig
 
+from gpam_suite.data import Prepared
 from gpam_suite.evaluate.translation import to_device
+from gpam_suite.records.folder import write_scores
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,24 @@ def score_recall(model: Any, task: Any, split: str, *, max_tokens: int) -> Recal
         for index, answers, right, loss in table:
             rows[index] = {"sequence": index, "answers": answers, "correct": right, "nll": loss}
     return RecallScore([rows[index] for index in range(len(dataset))])
+
+
+def evaluate(
+    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """See :mod:`gpam_suite.evaluate.score`."""
+    metrics: dict[str, float] = {}
+    for split in ("valid", "test"):
+        score = score_recall(model, task, split, max_tokens=evaluation.max_tokens)
+        metrics[f"{split}_accuracy"] = score.accuracy
+        metrics[f"{split}_exact_match"] = score.exact_match
+        metrics[f"{split}_loss"] = score.loss
+    write_scores(folder, score.sequences)
+    protocol = {
+        "unit": "answer",
+        "decoding": "greedy",
+        "length": task.args.tokens_per_sample,
+        "split": "test",
+        "checkpoint": evaluation.checkpoint,
+    }
+    return metrics, protocol

@@ -1,11 +1,16 @@
 """Translation by beam search, and BLEU, chrF and TER by sacreBLEU."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import sacrebleu
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+
+from gpam_suite.common.files import write_atomically
+from gpam_suite.data import Prepared
+from gpam_suite.records.folder import HYPOTHESES, write_scores
 
 
 @dataclass(frozen=True)
@@ -88,3 +93,32 @@ def score_translation(
     chrf = metrics.chrf.corpus_score(hypotheses, [references]).score
     ter = sacrebleu.TER().corpus_score(hypotheses, [references]).score
     return TranslationScore(score.score, chrf, ter, str(metrics.bleu.get_signature()), hypotheses, sentences)
+
+
+def evaluate(
+    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """See :mod:`gpam_suite.evaluate.score`."""
+    score = score_translation(
+        model,
+        task,
+        prepared,
+        "test",
+        beam=evaluation.beam,
+        length_penalty=evaluation.length_penalty,
+        max_tokens=evaluation.max_tokens,
+    )
+    write_scores(folder, score.sentences)
+    write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in score.hypotheses))
+    protocol = {**decoding(evaluation), "sacrebleu": score.signature, "split": "test"}
+    return {"test_bleu": score.bleu, "test_chrf": score.chrf, "test_ter": score.ter}, protocol
+
+
+def decoding(evaluation: DictConfig) -> dict[str, Any]:
+    """What of the protocol says how hypotheses were found."""
+    return {
+        "beam": evaluation.beam,
+        "length_penalty": evaluation.length_penalty,
+        "checkpoint": evaluation.checkpoint,
+        "averaged_checkpoints": 1,
+    }

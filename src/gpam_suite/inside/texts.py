@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gpam_suite.common.tasks import LM
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.inside.sentences import sentence
 
@@ -34,7 +35,7 @@ class Text:
 def texts(task: Any, prepared: Any, count: int) -> list[Text]:
     """``count`` texts: blocks of ``tokens_per_sample`` tokens (at most 256) of a language model's test set, or pairs
     whose source sentence is of the longer half but no outlier (60th to 95th percentile)."""
-    if prepared.task == "lm":
+    if prepared.task == LM.name:
         return list(_blocks(task, prepared, count))
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
     by_length = sorted(range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), index))
@@ -45,7 +46,7 @@ def texts(task: Any, prepared: Any, count: int) -> list[Text]:
 def text_for_maps(task: Any, prepared: Any) -> Text:
     """A short text whose weights a reader can look at: our own sentence, cut at 14 tokens in a language model, where
     there is one in the languages of the data (:mod:`gpam_suite.inside.sentences`); else one of the test set."""
-    if prepared.task == "lm":
+    if prepared.task == LM.name:
         own = sentence(prepared, prepared.manifest["language"])
         if own is None:
             return next(_blocks(task, prepared, 1, _MAP_TOKENS))

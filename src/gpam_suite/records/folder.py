@@ -29,11 +29,11 @@ from jsonschema.exceptions import best_match
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common import strict_json
 from gpam_suite.common.files import safe_name, write_atomically
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records import archives
-from gpam_suite.records.schema import HEADLINE_METRIC, SCHEMA, SCHEMA_VERSION
+from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
 
 __all__ = [
-    "HEADLINE_METRIC",
     "HISTORY",
     "HYPOTHESES",
     "RECORD",
@@ -71,7 +71,7 @@ class Record:
     @property
     def headline(self) -> float | None:
         """Test perplexity, BLEU or accuracy; None when the run has none."""
-        return self.data["metrics"].get(HEADLINE_METRIC[self.data["task"]])
+        return self.data["metrics"].get(TASKS[self.data["task"]].headline)
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

@@ -6,10 +6,9 @@ not known is null, never left out, so that a reader sees that it was not measure
 
 from typing import Any
 
-SCHEMA_VERSION = 1
+from gpam_suite.common.tasks import TASKS, Task
 
-HEADLINE_METRIC = {"lm": "test_perplexity", "nmt": "test_bleu", "recall": "test_accuracy"}
-"""The number a task is judged by; a record with status ``finished`` must hold it."""
+SCHEMA_VERSION = 1
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
@@ -25,15 +24,14 @@ def _map_of(values: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": values, **more}
 
 
-def _finished(task: str, protocol: list[str]) -> dict[str, Any]:
+def _finished(task: Task) -> dict[str, Any]:
     """A finished run of ``task`` has no reason for failing, its headline number, and the protocol that number needs."""
-    metric = HEADLINE_METRIC[task]
     return {
-        "if": {"properties": {"status": {"const": "finished"}, "task": {"const": task}}},
+        "if": {"properties": {"status": {"const": "finished"}, "task": {"const": task.name}}},
         "then": {
             "properties": {
-                "metrics": {"required": [metric], "properties": {metric: {"type": "number"}}},
-                "protocol": {"required": protocol},
+                "metrics": {"required": [task.headline], "properties": {task.headline: {"type": "number"}}},
+                "protocol": {"required": list(task.protocol)},
             }
         },
     }
@@ -57,7 +55,7 @@ _PROPERTIES: dict[str, Any] = {
     "overrides_label": {**_NAME, "description": "the options part of the folder's name; 'default' if none was changed"},
     "dataset": _NAME,
     "dataset_label": _NAME,
-    "task": {"enum": sorted(HEADLINE_METRIC)},
+    "task": {"enum": sorted(TASKS)},
     "recipe": _NAME,
     "seed": {"type": "integer"},
     "gpu": {**_NAME, "description": "name of the gpu config, e.g. cpu or multi4"},
@@ -115,9 +113,7 @@ SCHEMA: dict[str, Any] = {
             "then": {"properties": {"reason": {"type": "null"}}},
             "else": {"properties": {"reason": _NAME}},
         },
-        _finished("lm", ["unit", "context_window", "tokens_per_sample", "split", "checkpoint"]),
-        _finished("nmt", ["beam", "length_penalty", "checkpoint", "averaged_checkpoints", "sacrebleu", "split"]),
-        _finished("recall", ["unit", "decoding", "length", "split", "checkpoint"]),
+        *map(_finished, TASKS.values()),
     ],
 }
 """JSON Schema (draft 2020-12) of a record."""

@@ -12,7 +12,8 @@ from gpam.errors import UsageError
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING, listed, plural
 from gpam_suite.common.sections import Section, Table
-from gpam_suite.records.folder import HEADLINE_METRIC, Record
+from gpam_suite.common.tasks import TASKS
+from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings
 from gpam_suite.report.compared import Side, obstacles, read_side, table_of
@@ -104,7 +105,7 @@ def _values(side: list[Mapping[str, Any]], key: str) -> str:
 def _metrics(rows: tuple[Row, ...]) -> list[str]:
     """Names of the metrics that any finished seed has, the headline one first."""
     finished = [record for row in rows for record in row.finished]
-    heads = [HEADLINE_METRIC[record["task"]] for record in finished]
+    heads = [TASKS[record["task"]].headline for record in finished]
     return list(dict.fromkeys([*heads, *[metric for record in finished for metric in record["metrics"]]]))
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_files
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.figures import plots, render_figures
@@ -18,7 +19,6 @@ from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.aggregate import Aggregate, read_aggregates, read_comparable
 
 log = logging.getLogger(__name__)
-_TASK_TITLE = {"lm": "Language modelling", "nmt": "Translation", "recall": "Recall"}
 
 _INTRODUCTION = """# Results
 
@@ -89,7 +89,7 @@ def _render(results: Path, aggregates: list[Aggregate], left_out: Mapping[str, s
 
 def _contents(aggregates: list[Aggregate]) -> list[str]:
     return [
-        f"- [{found.experiment}](#{_anchor(found.experiment)}): {_TASK_TITLE[found.task]}, "
+        f"- [{found.experiment}](#{_anchor(found.experiment)}): {TASKS[found.task].title}, "
         f"{found.reference['dataset_label']}\n"
         for found in aggregates
     ]
@@ -109,7 +109,7 @@ def _section(aggregate: Aggregate) -> list[str]:
     ]
     return [
         f"## {aggregate.experiment}\n",
-        f"{_TASK_TITLE[aggregate.task]}, {aggregate.reference['dataset_label']}.\n",
+        f"{TASKS[aggregate.task].title}, {aggregate.reference['dataset_label']}.\n",
         short_table(aggregate),
         *table,
         *(plot.markdown(aggregate.experiment) for plot in plots(aggregate)),

@@ -11,6 +11,7 @@ from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
+from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.report.model_looks import APART, look_of, selected
 from gpam_suite.report.panels.runs import band, caption
 from gpam_suite.report.plotting import Plot, legend_below, render_all
@@ -22,8 +23,8 @@ COMMAND = "python scripts/perturb.py"
 _TITLES = {"characters": "Character noise", "dropped": "Dropped words", "swapped": "Swapped words"}
 LABELS = {"bleu": "BLEU", "chrf": "chrF", "perplexity": "Perplexity"}
 _TITLE = "Perturbed input"
-_TEXTS = {"nmt": "sentences", "lm": "blocks (the first half is perturbed, the second half is scored)"}
-_WORSE = {"nmt": "a fall", "lm": "a rise"}
+_TEXTS = {NMT.name: "sentences", LM.name: "blocks (the first half is perturbed, the second half is scored)"}
+_WORSE = {NMT.name: "a fall", LM.name: "a rise"}
 
 
 def title(kind: str, aggregate: Aggregate) -> str:

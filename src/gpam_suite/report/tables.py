@@ -16,6 +16,7 @@ from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import latex, markdown
+from gpam_suite.common.tasks import RECALL, TASKS
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.paper import Paper, paper_lines, paper_rows, read_papers
 from gpam_suite.report.provenance import HOW_MADE, command_block, how_to_read, provenance
@@ -23,12 +24,6 @@ from gpam_suite.stats.aggregate import Aggregate, Row, read_aggregates
 from gpam_suite.stats.bootstrap import Bootstrap
 from gpam_suite.stats.over_seeds import Difference
 
-SECOND_METRICS = {
-    "lm": ("test_bits_per_character",),
-    "nmt": ("test_chrf", "test_ter", "test_sentence_bleu", "test_misaligned_pieces"),
-    "recall": ("test_exact_match",),
-}
-"""What stands beside the headline metric where the records have it."""
 _LONG_TABLE_ONLY = {"test_chrf", "test_ter", "test_misaligned_pieces"}
 
 
@@ -43,7 +38,7 @@ class Column:
 
 def metric_title(aggregate: Aggregate) -> str:
     """``Test perplexity per word`` or ``Test BLEU``: the headline metric with its unit, for table heads and axes."""
-    unit = aggregate.unit if aggregate.task != "recall" else None
+    unit = aggregate.unit if aggregate.task != RECALL.name else None
     return METRIC_LABEL[aggregate.metric] + (f" per {unit}" if unit else "")
 
 
@@ -54,7 +49,7 @@ def difference_cell(aggregate: Aggregate, found: Difference | Bootstrap | None) 
 
 def second_metrics(aggregate: Aggregate) -> list[str]:
     """The metrics beside the headline one that any finished seed has."""
-    return [metric for metric in SECOND_METRICS[aggregate.task] if any(row.values(metric) for row in aggregate.rows)]
+    return [metric for metric in TASKS[aggregate.task].further if any(row.values(metric) for row in aggregate.rows)]
 
 
 def columns(aggregate: Aggregate) -> list[Column]:

@@ -6,14 +6,13 @@ from pathlib import Path
 from gpam.errors import UsageError
 from gpam_suite.common import formatting
 from gpam_suite.common.sections import Section, Table
+from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.records.folder import HYPOTHESES, SCORES, Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.unit_wins import UnitWins, unit_wins
 
 MOST = 5
-_SCORE = {"lm": "loss in nats per {unit}", "nmt": "sentence BLEU", "recall": "accuracy in percent"}
-_LENGTH = {"lm": "{unit}s", "nmt": "reference length", "recall": "answers"}
 DATA = Path("data")  # where prepare leaves its folders by default (configs/paths/default.yaml)
 
 
@@ -26,17 +25,21 @@ def where(table: Aggregate) -> list[Section]:
     found = unit_wins(a.resampled, b.resampled)
     wins, losses, ties = found.counts
     counted = (
-        f"By {unit} ({_of(table, _SCORE)}, mean over seeds) B wins {formatting.count(wins)}, loses "
+        f"By {unit} ({_score(table)}, mean over seeds) B wins {formatting.count(wins)}, loses "
         f"{formatting.count(losses)} and ties {formatting.count(ties)} of {formatting.count(len(found.gain))}."
     )
     metric = METRIC_LABEL[table.metric]
-    head = [_of(table, _LENGTH).capitalize(), table.units.capitalize(), "B wins", "B loses", "Ties"]
+    head = [_size(table).capitalize(), table.units.capitalize(), "B wins", "B loses", "Ties"]
     head += [f"A: {metric}", f"B: {metric}", "Difference"]
     return [Section(title, [counted, Table(head, _bucket_lines(found, table.digits))]), _largest(table, found, unit)]
 
 
-def _of(table: Aggregate, names: dict[str, str]) -> str:
-    return names[table.task].format(unit=table.unit)
+def _score(table: Aggregate) -> str:
+    return TASKS[table.task].unit_score.format(unit=table.unit)
+
+
+def _size(table: Aggregate) -> str:
+    return TASKS[table.task].unit_size.format(unit=table.unit)
 
 
 def _bucket_lines(found: UnitWins, digits: int) -> list[list[str]]:
@@ -55,14 +58,14 @@ def _bucket_lines(found: UnitWins, digits: int) -> list[list[str]]:
 def _largest(table: Aggregate, found: UnitWins, unit: str) -> Section:
     """The units with the largest gains and losses; with their text where the runs or the prepared data hold it."""
     wins, losses = found.extremes(MOST)
-    digits = 3 if table.task == "lm" else 2
+    digits = 3 if table.task == LM.name else 2
     lines = []
     for index in [*wins, *losses]:
         a, b = found.scores(index)
         numbers = formatting.number(a, digits), formatting.number(b, digits), formatting.signed(b - a, digits)
         lines.append([str(index), formatting.count(found.sizes[index]), *numbers])
-    score = _of(table, _SCORE)
-    head = [unit.capitalize(), _of(table, _LENGTH).capitalize(), f"A: {score}", f"B: {score}", "Difference"]
+    score = _score(table)
+    head = [unit.capitalize(), _size(table).capitalize(), f"A: {score}", f"B: {score}", "Difference"]
     order = f"Numbered from 0, as in {SCORES}: {len(wins)} where B gains most, then {len(losses)} where it loses most."
     section = Section("Where they differ most", [order, Table(head, lines)])
     if unit == "sentence":

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.records.folder import HEADLINE_METRIC
+from gpam_suite.common.tasks import TASKS
 
 CURVES = {
     "Training loss (bits)": "train/loss_bits",
@@ -30,7 +30,7 @@ def report(entity: str, project: str, experiment: str, models: tuple[str, str] =
         )
         for model in models
     ]
-    tested = [f"metrics/{metric}" for metric in dict.fromkeys(HEADLINE_METRIC.values())]
+    tested = [f"metrics/{task.headline}" for task in TASKS.values()]
     lines = [wandb_reports.LinePlot(title=title, x="update", y=[key]) for title, key in CURVES.items()]
     bars = [wandb_reports.BarPlot(title=key.partition("/")[2], metrics=[key]) for key in tested]
     speed = wandb_reports.BarPlot(title="Training tokens a second", metrics=["speed/train_tokens_per_second"])

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, die_with, on_sigterm, passed_on, stop_now
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.identity import config_hash
@@ -24,7 +25,7 @@ from gpam_suite.config.show import show
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.store.unchanged import check_same_data
 from gpam_suite.records import environment
-from gpam_suite.records.folder import HEADLINE_METRIC, is_finished, read_history, read_record, write_record
+from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
 from gpam_suite.run import live
 from gpam_suite.run.command import worker_command
@@ -79,7 +80,7 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
         write_record(folder, record)
         tracker.finish(record)
     (folder / OUTCOME).unlink(missing_ok=True)
-    metric = HEADLINE_METRIC[cfg.dataset.task]
+    metric = TASKS[cfg.dataset.task].headline
     if status != "finished":
         raise RunFailed(f"{folder} {status}: {reason} (log: {folder / WORKER_LOG})")
     log.info("%s = %.2f after %.0f s: %s", metric, record["metrics"][metric], time.monotonic() - clock, folder)

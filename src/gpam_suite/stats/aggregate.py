@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.records.folder import HEADLINE_METRIC, Record, folders_of_runs, read_each, read_records
+from gpam_suite.common.tasks import LM, TASKS
+from gpam_suite.records.folder import Record, folders_of_runs, read_each, read_records
 from gpam_suite.records.metrics import QUANTITY, turned
 from gpam_suite.records.settings import model_settings, names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
@@ -99,12 +100,12 @@ class Aggregate:
     @property
     def metric(self) -> str:
         """Name of the headline metric in the records."""
-        return HEADLINE_METRIC[self.task]
+        return TASKS[self.task].headline
 
     @property
     def quantity(self) -> str:
         """What a difference in the headline metric is counted in: ``perplexity per word``, ``BLEU``."""
-        return QUANTITY[self.metric] + (f" per {self.unit}" if self.task == "lm" else "")
+        return QUANTITY[self.metric] + (f" per {self.unit}" if self.task == LM.name else "")
 
     @property
     def unit(self) -> str | None:
@@ -114,14 +115,13 @@ class Aggregate:
     @property
     def digits(self) -> int:
         """Decimals of the headline metric: perplexities of characters are small."""
-        return 3 if self.task == "lm" and self.unit == "character" else 2
+        return 3 if self.task == LM.name and self.unit == "character" else 2
 
     @property
     def units(self) -> str:
         """What a test set is resampled by, in the plural."""
-        if self.task == "nmt":
-            return f"{self.unit or 'sentence'}s"
-        return {"lm": "documents", "recall": "sequences"}[self.task]
+        task = TASKS[self.task]
+        return f"{self.unit if task.parallel and self.unit else task.units[0]}s"
 
     @property
     def records(self) -> list[Record]:

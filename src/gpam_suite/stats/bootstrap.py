@@ -16,14 +16,13 @@ import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
 from gpam.errors import UsageError
+from gpam_suite.common.tasks import LM, RECALL, TASKS
 from gpam_suite.records.folder import SCORES, Record, read_scores
 
 RESAMPLES = 1000
 SEED = 12345
 """sacreBLEU's own default seed, so that its paired test (``--paired-bs``) draws the same test sets."""
 
-_UNITS = {"lm": ("document",), "nmt": ("sentence", "document"), "recall": ("sequence",)}
-_COLUMNS = {"lm": ("words", "nll"), "recall": ("answers", "correct")}
 _TOLERANCE = 1e-3  # between the record's number and the one its scores give; relative, as BLEU may be rounded
 
 
@@ -42,7 +41,7 @@ class Resampled:
     @property
     def sizes(self) -> np.ndarray:
         """Words, answers or reference length of each unit: what two runs on one test set share."""
-        return self.statistics[:, 1 if self.record["task"] == "nmt" else 0]
+        return self.statistics[:, 0 if TASKS[self.record["task"]].statistics else 1]
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ def corpus_score(task: str, totals: np.ndarray) -> float:
     [system length, reference length, matches of order 1..4, n-grams of order 1..4]``: sacreBLEU's BLEU with its default
     smoothing (Papineni et al. 2002; Post 2018). Recall, ``totals = [answers, correct]``: accuracy in percent.
     """
-    if task == "recall":
+    if task == RECALL.name:
         return float(100 * totals[1] / totals[0])
-    if task == "lm":
+    if task == LM.name:
         return float(np.exp(totals[1] / totals[0]))
     ints = [round(float(total)) for total in totals]
     return BLEU.compute_bleu(ints[2:6], ints[6:10], ints[0], ints[1], smooth_method="exp").score
@@ -76,14 +75,14 @@ def _statistics(record: Record) -> np.ndarray | None:
     rows = read_scores(record.folder)
     if not rows:
         return None
-    task = record["task"]
-    unit = next((name for name in _UNITS[task] if name in rows[0]), _UNITS[task][0])
+    units, names = TASKS[record["task"]].units, TASKS[record["task"]].statistics
+    unit = next((name for name in units if name in rows[0]), units[0])
     try:
         if [row[unit] for row in rows] != list(range(len(rows))):
             raise ValueError(f"'{unit}' does not count 0, 1, 2, ...")
-        table = [row["bleu"] if task == "nmt" else [row[name] for name in _COLUMNS[task]] for row in rows]
+        table = [[row[name] for name in names] if names else row["bleu"] for row in rows]
         array = np.array(table, dtype=np.float64)
-        if array.shape != (len(rows), 10 if task == "nmt" else 2) or not np.isfinite(array).all():
+        if array.shape != (len(rows), len(names) or 10) or not np.isfinite(array).all():
             raise ValueError("a row is too long, too short or holds null")
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.stats.aggregate import Row
 
@@ -18,7 +19,7 @@ def title(quantity: str, task: str) -> str:
 
 def scored(task: str) -> str:
     """What the loss is a mean over."""
-    return "answer" if task == "recall" else "token"
+    return TASKS[task].scored
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ parameters), and the last tenth of its training must gain less than 1 % of the v
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpam_suite.records.folder import HEADLINE_METRIC, Record
+from gpam_suite.common.tasks import TASKS
+from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Row
 from gpam_suite.stats.curves import validation
@@ -36,7 +37,7 @@ def last_gain(record: Record) -> float | None:
 def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:
     """``references`` maps the name of each reference row to its headline number, None where it is not there yet."""
     parts: list[tuple[bool | None, str]] = []
-    metric = HEADLINE_METRIC[baseline.records[0]["task"]]
+    metric = TASKS[baseline.records[0]["task"]].headline
     mean = baseline.summary(metric).mean
     for name, score in references.items():
         if mean is None or score is None:

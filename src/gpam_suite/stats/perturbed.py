@@ -8,13 +8,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside.perturb.kinds import FOLDER
 from gpam_suite.inside.store import read_runs
 from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.over_seeds import Difference, difference, holm
 
-METRICS = {"lm": ("perplexity",), "nmt": ("bleu", "chrf")}
+METRICS = {LM.name: ("perplexity",), NMT.name: ("bleu", "chrf")}
 """By task; the first is what is drawn and tested."""
 BySeed = dict[int, dict[str, Any]]
 

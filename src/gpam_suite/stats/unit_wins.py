@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
+from gpam_suite.common.tasks import LM, RECALL, TASKS
+from gpam_suite.records.metrics import turned
 from gpam_suite.stats.bootstrap import Resampled, corpus_score
 
-LOWER_IS_BETTER = {"lm"}
 BUCKETS = 4
 _TIE = 1e-9  # scores are means over seeds, so equal ones may differ by rounding
 
@@ -76,9 +77,9 @@ def unit_score(task: str, statistics: np.ndarray) -> float:
     Language modelling: ``nll / words`` in nats. Recall: accuracy in percent. Translation: sacreBLEU's sentence BLEU,
     its exponential smoothing, and only the orders of n-grams that the sentence is long enough for.
     """
-    if task == "lm":
+    if task == LM.name:
         return float(statistics[1] / statistics[0])
-    if task == "recall":
+    if task == RECALL.name:
         return corpus_score(task, statistics)
     ints = [round(float(value)) for value in statistics]
     matches, totals = ints[2:6], ints[6:10]
@@ -90,7 +91,7 @@ def unit_wins(a: Sequence[Resampled], b: Sequence[Resampled]) -> UnitWins:
     task, sizes = a[0].record["task"], a[0].sizes
     ours, theirs = _by_seed(task, a), _by_seed(task, b)
     change = np.mean(list(theirs.values()), axis=0) - np.mean(list(ours.values()), axis=0)
-    gain = -change if task in LOWER_IS_BETTER else change
+    gain = turned(TASKS[task].headline, change)
     buckets = []
     for chosen in _by_length(sizes):
         wins, losses, ties = _counts(gain[chosen])

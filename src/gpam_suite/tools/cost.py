@@ -37,6 +37,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING, count, number
+from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
 from gpam_suite.data import Prepared
@@ -225,7 +226,7 @@ def _expected_symbols(cfg: DictConfig) -> int | None:
         return cfg.preprocessing.bpe_size
     if dataset.get("types") is not None:
         return dataset.types
-    if dataset.task == "recall":
+    if dataset.task == RECALL.name:
         return dataset["values"] + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
     return OmegaConf.select(cfg, "dataset.expect.train.types")
 

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically, write_files
 from gpam_suite.common.formatting import count, number
+from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
@@ -36,7 +37,7 @@ def export(cfg: DictConfig) -> None:
         raise UsageError(
             f"run: {folder} {run.record['status']} ({run.record['reason']}); only a finished run is exported"
         )
-    if run.cfg.dataset.task == "recall":
+    if run.cfg.dataset.task == RECALL.name:
         raise UsageError(f"run: {folder} is of a generated task ({run.cfg.dataset.name}), whose model reads no text")
     _write(output, run)
     print(output)
@@ -46,7 +47,7 @@ def _write(output: Path, run: Trained) -> None:
     prepared, model = run.prepared, run.model()
     sections = {name: OmegaConf.to_container(run.complete[name]) for name in ("task", "model")}
     sections["task"]["data"] = None  # a place on this machine
-    if prepared.task == "nmt":
+    if prepared.task == NMT.name:
         languages = [prepared.source_lang, prepared.target_lang]
         dictionaries = [f"dict.{language}.txt" for language in languages]
     else:
@@ -74,7 +75,7 @@ def _write(output: Path, run: Trained) -> None:
 
 def card(record: Record, prepared: Prepared) -> str:
     """The card of a model in Markdown, from its run's record and the manifest of its data."""
-    manifest, nmt = prepared.manifest, record["task"] == "nmt"
+    manifest, nmt = prepared.manifest, record["task"] == NMT.name
     what = (
         f"translation, {prepared.source_lang} to {prepared.target_lang}"
         if nmt

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from gpam.errors import UsageError
 from gpam_suite.common import strict_json
+from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.trust import refuse_code
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.text.dictionary import load_dictionary
@@ -47,7 +48,7 @@ _CONFIG = Draft202012Validator(
     {
         "required": ["task", "unit", "languages", "preprocessing", "evaluation", "dictionaries", "fairseq", "files"],
         "properties": {
-            "task": {"enum": ["lm", "nmt"]},
+            "task": {"enum": [LM.name, NMT.name]},
             "unit": {"enum": ["word", "character"]},
             "languages": {"type": "array", "items": {"type": "string", "pattern": "^[A-Za-z]"}, "minItems": 1},
             "preprocessing": {"type": "object"},
@@ -105,7 +106,7 @@ class Pretrained:
         Raises:
             UsageError: a language model, or a sentence that is longer than the model reads.
         """
-        if self.config["task"] != "nmt":
+        if self.config["task"] != NMT.name:
             raise UsageError(f"{self.folder} is a language model: it gives perplexity, not translations")
         sentences = [text] if isinstance(text, str) else list(text)
         ids = [self._encode(line, number) for number, line in enumerate(sentences, start=1)]
@@ -157,7 +158,7 @@ class Pretrained:
         Raises:
             UsageError: a translation model, or an empty text.
         """
-        if self.config["task"] != "lm":
+        if self.config["task"] != LM.name:
             raise UsageError(f"{self.folder} is a translation model: it translates, and gives no perplexity")
         if not text:
             raise UsageError("the text is empty, wanted at least one line")

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.compose import stored
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data.options import whole_number
@@ -22,7 +23,7 @@ from gpam_suite.inside.runs import each_run, facts, opened
 from gpam_suite.records.folder import Record, read_records
 
 log = logging.getLogger(__name__)
-READERS = {"lm": Blocks, "nmt": Sentences}
+READERS = {LM.name: Blocks, NMT.name: Sentences}
 
 
 class Reader(Protocol):
@@ -50,7 +51,7 @@ def perturb(cfg: DictConfig) -> list[Path]:
     Raises:
         UsageError: wrong options, or no such experiment.
     """
-    settings = {task: _settings(cfg, name) for task, name in (("lm", "blocks"), ("nmt", "sentences"))}
+    settings = {task: _settings(cfg, name) for task, name in ((LM.name, "blocks"), (NMT.name, "sentences"))}
     results, started = Path(cfg.results), time.monotonic()
     quiet(cfg.threads)
     finished = [record for record in read_records(results, cfg.only) if record["status"] == "finished"]
