@@ -7,6 +7,7 @@ file has the hash that its package says. The second asks PyPI's database through
 own, or reads the advisories in FOLDER: a checkout of PyPA's advisory database, for machines without a network.
 """
 
+import argparse
 import base64
 import csv
 import hashlib
@@ -37,13 +38,15 @@ FAILED = 1
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", default="", help="a checkout of PyPA's advisory database")
+    folder = parser.parse_args().folder
     wrong = [sentence for package in importlib.metadata.distributions() for sentence in complaints(package)]
     for sentence in sorted(wrong):
         print(f"audit: {sentence}", file=sys.stderr)
     if wrong:
         return FAILED
     print("audit: what is installed is what was locked, byte for byte", flush=True)
-    folder = sys.argv[1] if sys.argv[1:] else ""
     return advisories(Path(folder)) if folder else weaknesses()
 
 

@@ -1,18 +1,20 @@
-"""Two runs, or two models with all their seeds, side by side: compare.py A B [--anyway]."""
+"""Two runs, or two models with all their seeds, side by side."""
 
 import sys
 
-from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.common.sections import print_sections
 from gpam_suite.report.compare import compare
 from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:
-    words = [word for word in sys.argv[1:] if word != "--anyway"]
-    if len(words) != 2 or any(word.startswith("-") for word in words):
-        raise UsageError(f"got {' '.join(words) or 'nothing'}, wanted two folders of runs: {__doc__}")
-    print_sections(compare(*words, anyway="--anyway" in sys.argv))
+    parser = Parser(description=__doc__)
+    parser.add_argument("a", help="folder of a run, or the folder above it for all its seeds")
+    parser.add_argument("b", help="the same, of the other side")
+    parser.add_argument("--anyway", action="store_true", help="compare what does not compare, and say why not")
+    given = parser.parse_args()
+    print_sections(compare(given.a, given.b, anyway=given.anyway))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ that is asked before anything is written, and what the wheel asks for is noted a
 Only the standard library is imported here, as nothing is installed yet when it is needed.
 """
 
+import argparse
 import json
 import os
 import re
@@ -36,10 +37,10 @@ FAILED, USAGE_ERROR = 1, 2
 
 
 def main() -> int:
-    if len(sys.argv) > 2:
-        print(f"lock: got {' '.join(sys.argv[1:])}, wanted at most a list of extras", file=sys.stderr)
-        return USAGE_ERROR
-    if len(sys.argv) == 1:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("extras", nargs="?", help="names separated by commas, or build; none: write the lock")
+    extras_wanted = parser.parse_args().extras
+    if extras_wanted is None:
         try:
             LOCK.write_text(locked(), encoding="utf-8")
         except subprocess.CalledProcessError as error:
@@ -47,7 +48,7 @@ def main() -> int:
             return FAILED
         print(LOCK.relative_to(ROOT))
         return 0
-    words = [word.strip() for word in sys.argv[1].split(",") if word.strip()]
+    words = [word.strip() for word in extras_wanted.split(",") if word.strip()]
     if words == ["build"]:
         print("".join(text for name, (_, text) in stanzas().items() if name in BUILD), end="")
         return 0

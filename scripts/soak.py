@@ -1,9 +1,9 @@
-"""The promises of docs/reliability.md at full count, then the page: soak.py [PART,...]; soak.py page: only the page."""
+"""The promises of docs/reliability.md at full count, then the page."""
 
 import logging
 import sys
 
-from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import write_atomically
 from gpam_suite.records.environment import ROOT
 from gpam_suite.run.command_line import guarded
@@ -17,10 +17,10 @@ def main() -> None:
     from soak.record import soak
 
     logging.disable(logging.INFO)  # some parts train in this process
-    words = sys.argv[1:]
-    if len(words) > 1:
-        raise UsageError(f"got {' '.join(words)}, wanted at most one list of parts: {__doc__}")
-    for part in [] if words == ["page"] else named("".join(words)):
+    parser = Parser(description=__doc__)
+    parser.add_argument("parts", nargs="?", default="", help="names separated by commas, or page: only the page")
+    parts = parser.parse_args().parts
+    for part in [] if parts == "page" else named(parts):
         print(f"{part.name}: {part.promise}", flush=True)
         print(soak(part), flush=True)
     print(write_atomically(PAGE, page()))

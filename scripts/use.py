@@ -1,25 +1,27 @@
-"""Use an exported model on text from standard input: use.py translate|perplexity FOLDER < TEXT."""
+"""Use an exported model on text from standard input."""
 
 import logging
 import sys
 
 from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    if len(words) != 2 or words[0] not in ("translate", "perplexity"):
-        raise UsageError(f"got '{' '.join(words)}', wanted translate or perplexity and a folder: {__doc__}")
+    parser = Parser(description=__doc__)
+    parser.add_argument("what", choices=("translate", "perplexity"))
+    parser.add_argument("folder", help="the exported model")
+    given = parser.parse_args()
     logging.disable(logging.WARNING)  # fairseq's notes while it is imported
     from gpam_suite.tools.pretrained import load
 
-    model = load(words[1])
+    model = load(given.folder)
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"the text is not UTF-8 (byte {error.start}); convert it") from None
-    if words[0] == "translate":
+    if given.what == "translate":
         print("".join(f"{line}\n" for line in model.translate(text.removesuffix("\n").split("\n"))), end="")
     else:
         score = model.score(text)

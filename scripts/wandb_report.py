@@ -1,17 +1,19 @@
-"""A draft of a report in wandb, two models side by side: wandb_report.py ENTITY/PROJECT EXPERIMENT [MODEL MODEL]."""
+"""A draft of a report in wandb, two models side by side."""
 
 import sys
 
-from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.report.wandb_report import save
 from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    if len(words) not in (2, 4):
-        raise UsageError(f"got {' '.join(words) or 'nothing'}: {__doc__}")
-    print(save(words[0], words[1], tuple(words[2:]) or ("softmax", "dagpam")))
+    parser = Parser(description=__doc__)
+    parser.add_argument("project", help="<entity>/<project>")
+    parser.add_argument("experiment")
+    parser.add_argument("--models", nargs=2, default=("softmax", "dagpam"), help="default: %(default)s")
+    given = parser.parse_args()
+    print(save(given.project, given.experiment, tuple(given.models)))
 
 
 if __name__ == "__main__":

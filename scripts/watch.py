@@ -1,4 +1,4 @@
-"""The members of an experiment that runs elsewhere (a queue, another terminal): watch.py RESULTS EXPERIMENT."""
+"""The members of an experiment that runs elsewhere (a queue, another terminal)."""
 
 import sys
 import time
@@ -7,18 +7,19 @@ from pathlib import Path
 from rich.console import Console
 
 from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import safe_name
 from gpam_suite.run.command_line import guarded
-from gpam_suite.run.live import EVERY, watch
 from gpam_suite.run.members import RUNNING, Member, read_member
+from gpam_suite.run.watch import EVERY, watch
 
 
 def main() -> None:
-    if len(sys.argv) != 3:
-        raise UsageError(
-            f"got {' '.join(sys.argv[1:]) or 'nothing'}, wanted a results folder and an experiment: {__doc__}"
-        )
-    root = Path(sys.argv[1]) / "runs" / safe_name(sys.argv[2])
+    parser = Parser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("experiment")
+    given = parser.parse_args()
+    root = given.results / "runs" / safe_name(given.experiment)
     if not root.is_dir():
         known = sorted(folder.name for folder in root.parent.glob("*"))
         raise UsageError(f"no runs at {root}; wanted one of {', '.join(known) or 'a folder with runs'}")

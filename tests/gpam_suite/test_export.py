@@ -89,7 +89,7 @@ def test_command_line(lm, nmt):
     assert ended.stdout == (nmt[0] / "hypotheses.txt").read_bytes()
     ended = subprocess.run([*script, "translate"], capture_output=True, check=False, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "wanted translate or perplexity and a folder" in ended.stderr
+    assert "wanted use.py [-h] {translate,perplexity} folder" in ended.stderr
 
 
 def test_what_a_model_cannot_do_is_said(lm, nmt):

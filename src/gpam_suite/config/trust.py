@@ -21,7 +21,7 @@ PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.")  # where Hydra its
 _LOGGING = re.compile(r"logging\.(handlers\.)?\w+")
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _SHELL = tuple(f"hydra.launcher.{key}" for key in ("setup", "python", "srun_args"))  # a batch system's script
-KNOWN = ("colorlog.ColoredFormatter", "gpam_suite.run.live.LiveTable")  # hydra/job_logging=colorlog, configs/train.yaml
+KNOWN = ("colorlog.ColoredFormatter",)  # hydra/job_logging=colorlog
 _VARIABLES = re.compile(r"GPAM_\w+|SLURM_\w+|HOME|USER|TMPDIR|SCRATCH|WORK")
 _UNSET = object()
 

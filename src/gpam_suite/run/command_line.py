@@ -21,7 +21,6 @@ from gpam_suite.common.failures import to_mend
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stopped_with_parent
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.config.trust import guarded_composition
-from gpam_suite.run import live
 
 USAGE_ERROR = 2
 
@@ -55,14 +54,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         with guarded_composition():
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
-    sys.exit(guarded(lambda: _run_and_close(application)) or max(codes, default=0))
-
-
-def _run_and_close(application: Callable[[], Any]) -> None:
-    try:
-        application()
-    finally:
-        live.close()
+    sys.exit(guarded(application) or max(codes, default=0))
 
 
 def _register_resolvers() -> None:

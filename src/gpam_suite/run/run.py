@@ -27,7 +27,6 @@ from gpam_suite.data.store.unchanged import check_same_data
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
-from gpam_suite.run import live
 from gpam_suite.run.command import worker_command
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.follow import follow
@@ -108,8 +107,7 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
             for line in worker.stderr:
                 worker_log.write(line)
                 if line.startswith(f"{cfg.model.name} {cfg.dataset.name} seed"):
-                    if not live.has_terminal():
-                        print(line, end="", file=sys.stderr, flush=True)
+                    print(line, end="", file=sys.stderr, flush=True)
                     tracker.update()
                 elif line.strip():
                     last_lines = [*last_lines[-20:], line.strip()]

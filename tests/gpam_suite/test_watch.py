@@ -12,8 +12,8 @@ from record_factory import add_config, make_record, store
 from rich.console import Console
 
 from gpam_suite.records.folder import append_history
-from gpam_suite.run.live import render, watch
 from gpam_suite.run.members import Member, read_member, seconds_left, summary
+from gpam_suite.run.watch import render, watch
 
 ROOT = Path(__file__).resolve().parents[2]
 
