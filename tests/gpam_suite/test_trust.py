@@ -29,6 +29,24 @@ TOKEN = "0123456789abcdef0123456789abcdef0123face"
         ("+hydra.job_logging.handlers.x={class:os.mkdir,path:was_here}", r"hydra\.job_logging\.handlers\.x\.class"),
         ("hydra.job_logging.handlers.console.stream='ext://antigravity'", r"handlers\.console\.stream"),
         ("+hydra.job.env_set={LD_PRELOAD:evil.so}", r"hydra\.job\.env_set\.LD_PRELOAD"),
+        (
+            "+hydra.callbacks.x={_target_:hydra_plugins.hydra_submitit_launcher.submitit_launcher.Path.write_text}",
+            r"hydra\.callbacks\.x\._target_",
+        ),
+        (
+            "+hydra.callbacks.x={_target_:hydra._internal.core_plugins.basic_sweeper.BasicSweeper}",
+            r"callbacks\.x\._target_",
+        ),
+        ("+hydra.job_logging.handlers.x={class:logging.FileHandler,filename:was_here}", r"handlers\.x\.class"),
+        ("hydra/job_logging=default", r"handlers\.file\.class"),
+        ("+hydra.job_logging.formatters.x={class:os.mkdir}", r"formatters\.x\.class"),
+        ("+hydra.job_logging.handlers.x={level:'cfg://handlers.console'}", r"handlers\.x\.level"),
+        ("++fairseq.common.log_file=was_here", r"fairseq\.common\.log_file"),
+        ("++fairseq.common.tensorboard_logdir=was_here", r"fairseq\.common\.tensorboard_logdir"),
+        ("+hydra.launcher.comment='a\ntouch was_here'", r"hydra\.launcher\.comment.*U\+000A"),
+        ("experiment_name='a\rtouch was_here'", r"experiment_name.*U\+000D"),
+        ("+hydra.launcher.additional_parameters={wrap:'touch was_here'}", r"additional_parameters\.wrap"),
+        ("hydra.searchpath=[pkg://antigravity]", r"hydra\.searchpath"),
         ("+model._target_=os.system", r"model\._target_"),
         ("+dataset.deep=[{_target_:os.system}]", r"dataset\.deep\.0\._target_"),
         ("+anything._target_='${experiment_name}'", r"anything\._target_"),
@@ -55,7 +73,10 @@ def test_the_shipped_configurations_pass():
         for folder, group in (("experiment", "experiment"), ("sweep", "sweep")):
             for path in sorted((ROOT / "configs" / folder).glob("*.yaml")):
                 composed(f"{group}={path.stem}")
-        composed("hydra/launcher=joblib")
+        for launcher in ("joblib", "submitit_local", "submitit_slurm"):
+            composed(f"hydra/launcher={launcher}")
+        screen = ("~hydra.job_logging.handlers.file", "hydra.job_logging.root.handlers=[console]")
+        composed("hydra/job_logging=colorlog", *screen)
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,42 @@ that ``hydra.job_logging`` names, and a variable set by ``hydra.job.env_set`` ca
 import contextlib
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError
 
-PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.")  # where Hydra itself looks for sweepers and launchers
-_LOGGING = re.compile(r"logging\.(handlers\.)?\w+")
-_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
-_SHELL = tuple(f"hydra.launcher.{key}" for key in ("setup", "python", "srun_args"))  # a batch system's script
-KNOWN = ("colorlog.ColoredFormatter",)  # hydra/job_logging=colorlog
+_SUBMITIT, _JOBLIB = "hydra_plugins.hydra_submitit_launcher.submitit_launcher", "hydra_plugins.hydra_joblib_launcher"
+TARGETS = {
+    r"hydra\.launcher\._target_": (
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        f"{_JOBLIB}.joblib_launcher.JoblibLauncher",
+        f"{_SUBMITIT}.LocalLauncher",
+        f"{_SUBMITIT}.SlurmLauncher",
+    ),
+    r"hydra\.sweeper\._target_": ("hydra._internal.core_plugins.basic_sweeper.BasicSweeper",),
+    r"hydra\.(job|hydra)_logging\.formatters\.\w+\.\(\)": ("colorlog.ColoredFormatter",),
+    r"hydra\.(job|hydra)_logging\.handlers\.\w+\.class": ("logging.StreamHandler",),
+    r"hydra\.(job|hydra)_logging\.handlers\.\w+\.stream": ("ext://sys.stdout", "ext://sys.stderr"),
+}
+"""Where a configuration may name a class or an object, and which."""
+_OF_LOGGING = ("class", "()", ".", "filename", "stream")
+_LAUNCHER_WORDS = ("setup", "python", "srun_args")  # of a batch system's script
+_SBATCH = ("requeue", "mail_user", "mail-user", "mail_type", "mail-type", "reservation", "licenses", "nice", "hint")
+_FAIRSEQ_WRITES = tuple(
+    f"fairseq.common.{key}" for key in ("log_file", "tensorboard_logdir", "aim_repo", "plasma_path", "use_plasma_view")
+)
+_HELP = ("hydra.help.", "hydra.hydra_help.")  # pages of several lines, which are only printed
 _VARIABLES = re.compile(r"GPAM_\w+|SLURM_\w+|HOME|USER|TMPDIR|SCRATCH|WORK")
 _UNSET = object()
+_CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 
 
 def refuse_code(cfg: DictConfig) -> None:
@@ -33,19 +52,34 @@ def refuse_code(cfg: DictConfig) -> None:
         UsageError: it does; nothing of it was resolved or run.
     """
     for path, value in _leaves(OmegaConf.to_container(cfg, resolve=False), ""):
-        key = path.rpartition(".")[2]
-        if key in ("_target_", "()") and value is not None:
-            if not str(value).startswith(PLUGINS) and value not in KNOWN:
-                raise _refusal(path, value, "would make an object of a class of its choice")
+        if not path.startswith(_HELP) and (sign := _control(path) or _control(value)):
+            raise _refusal(
+                ascii(path)[1:-1], ascii(value)[1:-1], f"holds {sign}, which a script would read as a command"
+            )
+        if value is None or value is False:
+            continue
+        key, allowed = path.rpartition(".")[2], [of for where, of in TARGETS.items() if re.fullmatch(where, path)]
+        logging = path.startswith(("hydra.job_logging.", "hydra.hydra_logging."))
+        if key == "_target_" or path.endswith("()") or (logging and (key in _OF_LOGGING or "://" in str(value))):
+            if not allowed or value not in allowed[0]:
+                raise _refusal(path, value, "would make an object of its choice")
         elif path.startswith("hydra.job.env_"):
             raise _refusal(path, value, "would change the environment of other programs; set the variable yourself")
-        elif path.startswith(_SHELL) and value is not None:
-            raise _refusal(path, value, "would be words of a shell's")
-        elif path.startswith(("hydra.job_logging.", "hydra.hydra_logging.")):
-            if key == "class" and not _LOGGING.fullmatch(str(value)):
-                raise _refusal(path, value, "would make an object of a class of its choice")
-            if isinstance(value, str) and "ext://" in value and value not in _STREAMS:
-                raise _refusal(path, value, "would import a module of its choice")
+        elif path.startswith("hydra.launcher."):
+            words = path.split(".")
+            if words[2] in _LAUNCHER_WORDS or (words[2] == "additional_parameters" and words[3] not in _SBATCH):
+                raise _refusal(path, value, "would be words of a shell's or of sbatch's")
+        elif path in _FAIRSEQ_WRITES:
+            raise _refusal(path, value, "would write where it likes; a run's log is train.log in its folder")
+
+
+def _control(text: Any) -> str | None:
+    """The first control character (a line feed, an escape) or half of a character in ``text``, as its name."""
+    if not isinstance(text, str):
+        return None
+    return next(
+        (f"U+{ord(sign):04X}" for sign in text if unicodedata.category(sign) in _CONTROLS and sign != "\t"), None
+    )
 
 
 def _refusal(path: str, value: Any, why: str) -> UsageError:
@@ -76,11 +110,18 @@ def guarded_composition() -> Iterator[None]:
         refuse_code(cfg)
         return cfg
 
-    ConfigLoaderImpl.load_configuration = load_configuration
+    stock_append = ConfigSearchPathImpl.append
+
+    def append(self: ConfigSearchPathImpl, provider: str, path: str, anchor: Any = None) -> None:
+        if provider.startswith("hydra.searchpath") and "://" in path and not path.startswith("file://"):
+            raise _refusal("hydra.searchpath", path, "would import a package of its choice; name a folder (file://...)")
+        stock_append(self, provider, path, anchor)
+
+    ConfigLoaderImpl.load_configuration, ConfigSearchPathImpl.append = load_configuration, append
     try:
         yield
     finally:
-        ConfigLoaderImpl.load_configuration = stock
+        ConfigLoaderImpl.load_configuration, ConfigSearchPathImpl.append = stock, stock_append
 
 
 def _variable(name: str, default: Any = _UNSET) -> Any:
