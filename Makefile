@@ -21,14 +21,19 @@ A       ?=
 B       ?=
 # A setting reaches a recipe as a variable of the environment, "$$SEEDS", and never as words of the shell's or of make's
 # (SEEDS='1; touch x', SEEDS='$(shell touch x)'): a quoted variable's value is read by nobody but the script it is for.
-SETTINGS := $(shell sed -n 's/^\([A-Z_]*\) *?=.*/\1/p' $(firstword $(MAKEFILE_LIST))) GPAM_MIRROR
+# Any other name on make's command line could be one of make's own (SHELL, MAKE, RUN), whose value is run: it is refused.
+override SETTINGS := PYTHON VENV SEEDS MODELS SCALE RESULTS JOBS CASES EXTRAS TORCH_INDEX EXTRA EXPERIMENT MODEL GPU PARTS TRIALS TASK ADVISORIES A B GPAM_MIRROR
+override GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+ifneq ($(filter-out $(SETTINGS),$(GIVEN)),)
+$(error unknown setting '$(firstword $(filter-out $(SETTINGS),$(GIVEN)))', wanted some of $(SETTINGS))
+endif
 $(foreach setting,$(SETTINGS),$(eval override $(setting) := $$(value $(setting))))
 export $(SETTINGS)
 
-RUN       = "$$VENV/bin/python"
+override RUN       = "$$VENV/bin/python"
 # EXTRA is several words, of which none is a pattern of file names
-MORE      = set -f;
-REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" --seeds "$$SEEDS" --results "$$RESULTS" --jobs "$$JOBS"
+override MORE      = set -f;
+override REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" --seeds "$$SEEDS" --results "$$RESULTS" --jobs "$$JOBS"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables publish archive compare analyse perturb evidence benchmark plan soak lock audit search watch clean

@@ -89,3 +89,26 @@ def test_a_setting_of_make_starts_nothing(evil, tmp_path):
         assert ended.returncode == 2
         assert f"SEEDS: got '{evil.split(',')[0]}'" in ended.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scripts"]
+
+
+@pytest.mark.parametrize("name", ["RUN", "MORE", "REPRODUCE", "SHELL", "MAKE", "MAKEFILE_LIST", "SEED"])
+def test_a_setting_that_make_does_not_declare_is_refused(name, tmp_path):
+    command = ["make", f"--file={ROOT / 'Makefile'}", f"{name}=touch {tmp_path}/was_here;", "help"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert f"unknown setting '{name}', wanted some of PYTHON " in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_environment_does_not_replace_makes_own_words(tmp_path):
+    variables = {**os.environ, "RUN": f"touch {tmp_path}/was_here;", "MORE": f"touch {tmp_path}/was_here;"}
+    command = ["make", "-e", "--dry-run", f"--file={ROOT / 'Makefile'}", "compare"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=variables)
+    assert "was_here" not in ended.stdout
+
+
+def test_every_declared_setting_is_a_setting():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    declared = re.findall(r"^([A-Z_]+) *\?=", makefile, flags=re.MULTILINE)
+    (listed,) = re.findall(r"^override SETTINGS := (.*)$", makefile, flags=re.MULTILINE)
+    assert listed.split() == [*declared, "GPAM_MIRROR"]

@@ -75,8 +75,6 @@ def test_the_shipped_configurations_pass():
                 composed(f"{group}={path.stem}")
         for launcher in ("joblib", "submitit_local", "submitit_slurm"):
             composed(f"hydra/launcher={launcher}")
-        screen = ("~hydra.job_logging.handlers.file", "hydra.job_logging.root.handlers=[console]")
-        composed("hydra/job_logging=colorlog", *screen)
 
 
 @pytest.mark.parametrize(

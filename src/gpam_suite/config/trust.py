@@ -28,7 +28,6 @@ TARGETS = {
         f"{_SUBMITIT}.SlurmLauncher",
     ),
     r"hydra\.sweeper\._target_": ("hydra._internal.core_plugins.basic_sweeper.BasicSweeper",),
-    r"hydra\.(job|hydra)_logging\.formatters\.\w+\.\(\)": ("colorlog.ColoredFormatter",),
     r"hydra\.(job|hydra)_logging\.handlers\.\w+\.class": ("logging.StreamHandler",),
     r"hydra\.(job|hydra)_logging\.handlers\.\w+\.stream": ("ext://sys.stdout", "ext://sys.stderr"),
 }
