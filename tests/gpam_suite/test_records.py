@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 from hypothesis import given
@@ -143,7 +144,7 @@ def test_mislaid_record_is_refused(tmp_path):
 
 
 def test_run_folder():
-    folder = run_folder("results", "lm/ptb", "dagpam", "lambda_pos=1.0,lambda_neg=0.5", 3, "0123abcd")
+    folder = run_folder("results", "lm_ptb", "dagpam", "lambda_pos=1.0,lambda_neg=0.5", 3, "0123abcd")
     assert folder.as_posix() == "results/runs/lm_ptb/dagpam-lambda_pos=1.0,lambda_neg=0.5/seed3-0123abcd"
 
 
@@ -154,6 +155,36 @@ def test_safe_name_is_one_short_visible_file_name(text):
     assert not set("/\\ :*?\"<>|'\n\0") & set(name)
     assert not name.startswith(".")
     assert safe_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("größe", "grüße"),
+        ("实验一", "实验二"),
+        ("a b", "a_b"),
+        ("a/b", "a:b"),
+        (".a", "a"),
+        ("", "_"),
+        ("\u00e9", "e\u0301"),
+    ],
+)
+def test_distinct_names_stay_distinct(one, other, tmp_path):
+    assert one != other
+    assert safe_name(one) != safe_name(other)
+    if one and other:
+        store(tmp_path, make_record(experiment=one), make_record(experiment=other, value=40.0))
+        assert len(read_records(tmp_path, one)) == len(read_records(tmp_path, other)) == 1
+
+
+def test_a_record_that_is_no_plain_file_is_none(tmp_path):
+    for make in (lambda path: path.mkdir(), os.mkfifo):
+        folder = tmp_path / make.__name__.strip("<>")
+        folder.mkdir()
+        make(folder / "record.json")
+        assert not is_finished(folder)
+        with pytest.raises(UsageError, match=r"record\.json does not exist"):
+            read_record(folder)
 
 
 def test_long_names_that_differ_at_the_end_stay_different():

@@ -1,7 +1,9 @@
 """One run from its configuration to its record, in its own process, on a small text of one's own."""
 
+import errno
 import json
 import math
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,10 +15,11 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
+from gpam_suite.data.store import atomic
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.run import run
+from gpam_suite.run import lock, run
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked
 
@@ -108,6 +111,36 @@ def test_two_processes_do_not_share_a_folder(lm):
         pass
     with locked(folder):
         pass
+
+
+def test_a_lock_that_is_a_link_is_not_opened(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(precious)
+    with pytest.raises(UsageError, match="remove it if it is a link"), locked(tmp_path / "run"):
+        pass
+    assert precious.read_text() == "kept"
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    with pytest.raises(UsageError, match="a file system without locks"), locked(tmp_path):
+        pass
+    with pytest.raises(UsageError, match="a file system without locks"), atomic.unfinished(tmp_path, "x"):
+        pass
+
+
+def test_a_folder_in_the_place_of_a_record_is_named_before_training(lm):
+    cfg, _ = lm
+    other = OmegaConf.merge(cfg, {"seed": 8})
+    (folder_of(other) / "record.json").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"record\.json is no plain file"):
+        run(other)
+    shutil.rmtree(folder_of(other))
 
 
 def test_a_cut_off_checkpoint_and_one_of_another_model_are_refused(lm, tmp_path):

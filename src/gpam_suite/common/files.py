@@ -11,11 +11,14 @@ _LONGEST_NAME = 150  # file systems allow 255 bytes; this leaves room for suffix
 
 
 def safe_name(text: str) -> str:
-    """``text`` as one file name: other characters than letters, digits and ``._=,+-`` become ``_``; long names are cut
-    and end in a hash of the whole."""
+    """``text`` as one file name of letters, digits and ``._=,+-``; distinct texts have distinct names.
+
+    Other characters become ``_``, and long names are cut; what is so changed ends in a hash of the whole.
+    """
     name = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", str(text)).lstrip(".") or "_"
-    if len(name) > _LONGEST_NAME:
-        name = f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    if name != text or len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        name = f"{name[: _LONGEST_NAME - 9]}-{digest}"
     return name
 
 

@@ -45,6 +45,8 @@ def stored(path: Path) -> DictConfig:
     Raises:
         UsageError: it is no YAML, or no configuration.
     """
+    if not path.is_file():
+        raise UsageError(f"{path} is not there, or no plain file: restore it from git, or run again")
     try:
         cfg = OmegaConf.load(path)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, OSError, RecursionError) as error:

@@ -90,11 +90,13 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file, on the disk or in an archive.
 
     Raises:
-        FileNotFoundError: it is in neither.
+        FileNotFoundError: it is in neither; what is no plain file (a folder, a pipe) is none.
     """
-    if not path.is_file() and (content := _packed(path)) is not None:
-        return content
-    return path.read_bytes()
+    if path.is_file():
+        return path.read_bytes()
+    if (content := _packed(path)) is None:
+        raise FileNotFoundError(path)
+    return content
 
 
 def find(folder: Path, pattern: str) -> list[Path]:

@@ -25,7 +25,7 @@ from gpam_suite.config.show import show
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.store.unchanged import check_same_data
 from gpam_suite.records import environment
-from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
+from gpam_suite.records.folder import RECORD, is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
 from gpam_suite.run.command import worker_command
 from gpam_suite.run.command_line import RunFailed
@@ -183,6 +183,9 @@ def _record(
 
 
 def _check_writable(folder: Path) -> None:
+    for name in (RECORD, CONFIG):
+        if (folder / name).exists() and not (folder / name).is_file():
+            raise UsageError(f"{folder / name} is no plain file, where a run writes one; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}.tmp"

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gpam.errors import UsageError
 from gpam_suite.data.store.disk import unwritable
 
 
@@ -36,7 +37,13 @@ def _made_and_locked(folder: Path) -> int:
             raise unwritable(folder.parent, error) from error
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                os.close(lock)
+                raise UsageError(
+                    f"{folder.parent} lies on a file system without locks ({error.strerror}); set paths.data to another"
+                ) from None
             if folder.exists():
                 return lock
             os.close(lock)
