@@ -46,4 +46,5 @@ fi
 install --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -c 'from gpam_fairseq.trainer import products; print("setup:", products.build())'
 "$venv/bin/python" -c 'from gpam.attention.backends.compiled import library; print("setup:", library.build())'
+"$venv/bin/python" -c 'from gpam.attention.backends import calibration; print("setup:", calibration.main())'
 touch "$venv/.installed"

@@ -19,6 +19,7 @@ from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer import switch
 from gpam_fairseq.trainer.fast import fast_step
 
+from gpam.attention.backends import calibration
 from gpam.errors import UNREAD_EXIT, UsageError, did_you_mean, nobody_reads
 
 COMMANDS = ("train", "generate", "eval-lm", "preprocess", "interactive", "validate", "score")
@@ -70,6 +71,8 @@ def _main(words: list[str]) -> int:
         print(f"gpam_fairseq: unknown command '{command}'{did_you_mean(command, COMMANDS)} ({wanted})", file=sys.stderr)
         return 2
     sys.argv[0] = f"gpam_fairseq {command}"
+    if not switch.wanted():
+        calibration.use(calibration.PLAIN)
     try:
         with _one_sentence_for_wrong_arguments(), fast_step() if switch.wanted() else contextlib.nullcontext():
             check_arguments(command, words[1:])

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from gpam.attention.backends import calibration
 from gpam.attention.backends.compiled import library
 
 
@@ -16,5 +17,8 @@ def compiled_library(tmp_path_factory):
         said = library.build()
         compilers = [name for name in library._COMPILERS if shutil.which(name)]
         assert (library.load() is not None) == bool(compilers), said
+        patch.setattr(calibration, "path", lambda: built.with_name("backends.json"))  # never measured
+        calibration._of_this_process.cache_clear()
         yield library.load()
+    calibration._of_this_process.cache_clear()
     library.load.cache_clear()

@@ -110,7 +110,7 @@ def test_auto_runs_what_is_chosen(monkeypatch):
     assert seen == {
         "batch": 2, "heads": 3, "target": 5, "source": 6, "head_dim": 4, "value_dim": 8, "branches": 2, "causal": False,
         "dropout": 0.1, "dropout_on": "combined", "dtype": torch.float32, "device_type": "cpu",
-        "flash": False, "shared_keys": True, "padded": False, "compiled": load() is not None,
+        "flash": False, "shared_keys": True, "padded": False, "compiled": load() is not None, "fastest": (),
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from gpam.attention.backends import calibration
 from gpam.attention.backends.batched import batched
 from gpam.attention.backends.choice import BACKENDS, GPU_BACKENDS, choose_backend
 from gpam.attention.backends.compiled import compiled, takes
@@ -192,6 +193,14 @@ def _resolve(backend: str, problem: Problem) -> str:
 
 def _fastest(problem: Problem) -> str:
     batch, heads, target, head_dim = problem.queries[0].shape
+    chosen_by = calibration.current()
+    kind = calibration.kind(
+        branches=problem.branches,
+        target=target,
+        source=problem.source,
+        causal=problem.causal,
+        dropout=problem.dropout,
+    )
     return choose_backend(
         batch=batch,
         heads=heads,
@@ -208,7 +217,8 @@ def _fastest(problem: Problem) -> str:
         flash=_has_flash(problem),
         shared_keys=len(problem.keys) == 1,
         padded=problem.key_padding_mask is not None,
-        compiled=takes(problem),
+        compiled=chosen_by.library is not None and takes(problem),
+        fastest=chosen_by.fastest.get(kind, ()),
     )
 
 

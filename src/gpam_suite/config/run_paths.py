@@ -3,6 +3,7 @@
 from pathlib import Path
 
 CONFIG, CHECKPOINTS, OUTCOME, WORKER_LOG = "config.yaml", "checkpoints", "outcome.json", "train.log"
+BACKENDS = "backends.json"  # what attention's backends are chosen by, from the first start on
 TRAINED = "trained"  # an empty file beside the checkpoints: training has come to its end
 DIVERGED_EXIT = 3
 CHECK_EVERY = "GPAM_CHECK_ATTENTION_EVERY"

@@ -173,7 +173,11 @@ def _record(
         "attention_modules": outcome.get("attention_modules", {}),
         "versions": environment.versions(),
         "git": environment.git(),
-        "hardware": environment.hardware() | {"fast_products": outcome.get("fast_products", False)},
+        "hardware": environment.hardware()
+        | {
+            "fast_products": outcome.get("fast_products", False),
+            "attention_backends": outcome.get("attention_backends"),
+        },
         "command": cfg.command or environment.command(),
         "started": started.isoformat(timespec="seconds"),
         "finished": ended.isoformat(timespec="seconds"),

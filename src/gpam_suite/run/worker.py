@@ -29,12 +29,13 @@ from gpam_fairseq.trainer.replacing import replaced
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from gpam.attention.backends import calibration
 from gpam.errors import UsageError
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
 from gpam_suite.config.compose import fairseq_config
-from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED
+from gpam_suite.config.run_paths import BACKENDS, CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED
 from gpam_suite.data import Prepared
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
@@ -57,6 +58,11 @@ def main(folder: Path, data: Path) -> None:
     own.common.no_progress_bar = True
     distribute(own, cfg)
     done = _updates(own)
+    fast = OmegaConf.select(cfg, "gpu.fast", default=False)
+    if fast:
+        calibration.keep(folder / BACKENDS, resumed=done > 0, write=is_first())
+    else:
+        calibration.use(calibration.PLAIN)
     if not _is_trained(own, done):
         if is_first():
             cut_history(folder, done)
@@ -64,7 +70,7 @@ def main(folder: Path, data: Path) -> None:
             own,
             folder,
             f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}",
-            OmegaConf.select(cfg, "gpu.fast", default=False),
+            fast,
         )
     if not is_first():
         return
@@ -94,6 +100,7 @@ def main(folder: Path, data: Path) -> None:
         "evaluate_seconds": time.monotonic() - trained,
         "peak_bytes": _peak_bytes(),
         "fast_products": products.state().told,
+        "attention_backends": str(calibration.current()),
         "checksums": checksums(prepared, best),
         "world_size": own.distributed_training.distributed_world_size,
     }

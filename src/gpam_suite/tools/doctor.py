@@ -12,6 +12,8 @@ from gpam_suite.records import environment
 def lines() -> list[str]:
     """The report, one fact a line; each problem says what to do."""
     products = _products()  # before anything else loads torch
+    from gpam.attention.backends import calibration
+
     hardware = environment.hardware()
     report = ["installed"]
     report += [f"  {name:15} {version}" for name, version in environment.versions().items()]
@@ -23,6 +25,7 @@ def lines() -> list[str]:
     ]
     report += [f"  {'C++ compiler':15} {shutil.which('g++') or 'none: setup cannot build fairseq; install g++'}"]
     report += [f"  {'matrix products':15} {products}"]
+    report += [f"  {'attention':15} {calibration.current()}"]
     report += [f"  {'SLURM':15} {shutil.which('sbatch') or 'none'}"]
     report += [f"  {'data mirror':15} {_mirror()}"]
     report += [f"  {'wandb':15} {_wandb()}"]

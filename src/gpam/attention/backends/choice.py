@@ -1,5 +1,7 @@
 """Which backend computes a call: one pure function of shapes, dtype, device, dropout and number of branches."""
 
+from collections.abc import Sequence
+
 import torch
 
 BACKENDS = ("batched", "compiled", "materialised", "tiled", "packed", "sdpa", "grouped", "reference")
@@ -31,8 +33,12 @@ def choose_backend(
     shared_keys: bool,
     padded: bool,
     compiled: bool,
+    fastest: Sequence[str] = (),
 ) -> str:
     """The name in ``BACKENDS`` that ``backend="auto"`` stands for.
+
+    ``fastest`` has backends in the order of their times, where this machine was measured (:mod:`.calibration`): for
+    float32 on a CPU the first is taken that is there and keeps no more than it may. Otherwise:
 
     Measured on one core of an AMD Zen 5 (AVX-512), float32, forward and backward, as ratios of times to one call of
     PyTorch's ``scaled_dot_product_attention`` (heads of 64, lengths 30 to 4096):
@@ -62,13 +68,24 @@ def choose_backend(
             return "reference"
         return "grouped" if branches > 1 and shared_keys and flash and not padded else "sdpa"
     sdpa_is_fused = dropout == 0 and head_dim == value_dim and dtype in (torch.float32, torch.float64)
+    seen = target * source // 2 if causal else target * source
+    kept_bytes = branches * batch * heads * seen * dtype.itemsize
+    batched = kept_bytes <= (SHORT_BATCHED_BYTES if min(target, source) <= SHORT else BATCHED_BYTES[branches > 1])
+    if dtype == torch.float32:
+        fits = {
+            "batched": kept_bytes <= SHORT_BATCHED_BYTES,
+            "materialised": kept_bytes <= KEPT_BYTES,
+            "compiled": compiled,
+            "sdpa": sdpa_is_fused and not padded,
+        }
+        for name in fastest:
+            if fits.get(name):
+                return name
     short = min(target, source) <= SHORT or (causal and target <= 1024)
     if branches == 1 and sdpa_is_fused and not short:
         return "sdpa"
-    seen = target * source // 2 if causal else target * source
-    kept_bytes = branches * batch * heads * seen * dtype.itemsize
     if compiled and (min(target, source) > SHORT or kept_bytes > SHORT_BATCHED_BYTES):
         return "compiled"
-    if kept_bytes <= (SHORT_BATCHED_BYTES if min(target, source) <= SHORT else BATCHED_BYTES[branches > 1]):
+    if batched:
         return "batched"
     return "materialised" if kept_bytes <= KEPT_BYTES else "tiled"
