@@ -5,13 +5,16 @@ import math
 import time
 from dataclasses import replace
 
+import gpam_fairseq  # noqa: F401  (before fairseq)
+
 import pytest
 import torch
 import yaml
+from fairseq import options
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
-from gpam_suite.benchmark import comparison, core, counting, models, peers, record
+from gpam_suite.benchmark import comparison, core, counting, models, peers, record, whole_training
 from gpam_suite.benchmark.comparison import Contender, compare, relative_error
 from gpam_suite.benchmark.exact import output_rows
 from gpam_suite.benchmark.goals import GOALS, Goal
@@ -271,12 +274,34 @@ def test_every_case_of_the_configuration_is_sound():
         elif case["kind"] in ("layer", "step", "decode"):
             case_of(shape)
             known = {"stock", *names(), *peers.PEERS}
+        elif case["kind"] == "train":
+            whole_training.Case(**shape)
+            known = set(KINDS["train"].contenders(shape, SETTINGS))
         else:
             continue
         asked, baseline = case.get("contenders"), KINDS[case["kind"]].baseline
         contenders = asked if isinstance(asked, list) else groups.get(asked, [baseline])
         assert baseline in contenders and set(contenders) <= known, name
     assert set(CONFIG["presets"]["default"]) <= set(CONFIG["defined"])
+
+
+@pytest.mark.parametrize("name", [name for name, case in CONFIG["defined"].items() if case["kind"] == "train"])
+@pytest.mark.parametrize("attention", ["stock", "dagpam"])
+def test_a_recipe_that_is_timed_is_a_command_line_of_fairseqs(name, attention):
+    case = whole_training.Case(**{k: v for k, v in CONFIG["defined"][name].items() if k not in ("kind", "contenders")})
+    cfg = whole_training.composed_recipe(case.recipe)
+    words = ["text", *whole_training.model_words(cfg, attention), *whole_training.flags(cfg, case)]
+    read = vars(options.parse_args_and_arch(options.get_training_parser(), words))
+    wanted = cfg.fairseq
+    assert read["task"] == wanted.task._name and read["criterion"] == wanted.criterion._name
+    assert read["dropout"] == wanted.model.dropout and read["decoder_layers"] == wanted.model.decoder_layers
+    assert read["max_tokens"] == (case.max_tokens or wanted.dataset.max_tokens)
+    assert read.get("attention", "stock") == attention
+
+
+def test_work_that_measures_itself_is_believed():
+    row = compare([Contender("one", lambda: 7.0, lambda: 0.0)], repeats=2, tolerance=0, measure_flops=False)[0]
+    assert row["seconds"] == [7.0, 7.0]
 
 
 def test_pages_are_made_of_records_alone(tmp_path):

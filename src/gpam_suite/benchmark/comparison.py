@@ -22,10 +22,10 @@ SHORTEST_SAMPLE = 0.02  # seconds: a sample of less repeats the work
 class Contender:
     """One way to do the work of a case.
 
-    ``run`` does it once and is what is timed. ``error`` is the largest relative error of the numbers that it makes,
-    asked for before anything is timed. ``limit`` is the least time ratio to softmax that its products allow
-    (:func:`gpam_suite.benchmark.counting.limit`), ``facts`` are further numbers for the record, ``measure`` gives those
-    that take work, once the contender is right, and ``refusal`` says why it does not take part.
+    ``run`` does it once and is what is timed, or returns its seconds. ``error`` is the largest relative error of the
+    numbers that it makes, asked for before anything is timed. ``limit`` is the least time ratio to softmax that its
+    products allow (:func:`gpam_suite.benchmark.counting.limit`), ``facts`` are further numbers for the record,
+    ``measure`` gives those that take work, once the contender is right, and ``refusal`` says why it does not take part.
     """
 
     name: str
@@ -94,12 +94,13 @@ def _interleaved(works: Sequence[Callable[[], object]], repeats: int) -> list[li
 
 
 def _seconds(work: Callable[[], object], calls: int) -> float:
-    """Seconds a call, the mean of some."""
+    """Seconds a call, the mean of some; by what the work says itself where it returns a number of seconds."""
     synchronise()
     began = time.perf_counter()
-    for _ in range(calls):
-        work()
+    said = [work() for _ in range(calls)]
     synchronise()
+    if all(isinstance(seconds, float) for seconds in said):
+        return math.fsum(said) / calls
     return (time.perf_counter() - began) / calls
 
 

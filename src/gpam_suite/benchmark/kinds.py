@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpam_suite.benchmark import core, decoding, layer, preparation, training_step
+from gpam_suite.benchmark import core, decoding, layer, preparation, training_step, whole_training
 from gpam_suite.benchmark.comparison import Contender
 from gpam_suite.benchmark.settings import Settings
 
@@ -34,6 +34,11 @@ _PREPARE = (
     "worker), one after another. Peak: of all processes at once; larger text: the training text "
     f"{preparation.LARGER} times. Tokens are sub-words, ends of sentences counted."
 )
+_TRAIN = (
+    "An update of `python -m gpam_fairseq train`, by the tokens a second of its log; a sample is a process of its own. "
+    "`stock`: fairseq's model and step (GPAM_FAST=0); a mechanism: the plugin's model with the fast step. Peak: of the "
+    "whole process."
+)
 _DECODE = "A step of incremental decoding, the mean over all."
 
 KINDS = {
@@ -46,6 +51,7 @@ KINDS = {
     ),
     "layer": Kind("Layer", _LAYER, "stock", layer.contenders, 5e-3, measure_memory=True),
     "step": Kind("Training step", _STEP, "stock", training_step.contenders, tolerance=5e-3),
+    "train": Kind("Whole training", _TRAIN, "stock", whole_training.contenders, tolerance=2e-3, measure_flops=False),
     "decode": Kind("Decoding step", _DECODE, "stock", decoding.contenders),
     "prepare": Kind("Preparation", _PREPARE, "libraries", preparation.contenders, 0.0, measure_flops=False),
 }

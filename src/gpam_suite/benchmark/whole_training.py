@@ -1,0 +1,190 @@
+"""Kind "train": fairseq's own training command as a user would start it, by the tokens a second of its log.
+
+``stock`` is ``GPAM_FAST=0 python -m gpam_fairseq train --arch transformer_lm`` (``transformer`` for translation): stock
+fairseq with its own step. A mechanism's name is ``--arch gpam_lm --attention NAME`` with the fast step, and with
+``-own-step`` behind it, with fairseq's. Each sample is a process of its own; they alternate.
+
+The text is random: uniform words of ``types``, in lines whose lengths are spread evenly around ``words``.
+"""
+
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.attention import names
+from gpam.errors import UsageError
+from gpam_suite.benchmark.comparison import Contender
+from gpam_suite.benchmark.settings import Settings
+from gpam_suite.config.compose import CONFIGS
+
+UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the first line is not counted
+_TOKENS = 150_000  # of the text: more than a sample reads
+_OWN_STEP = "-own-step"
+_OPTIONS = {
+    "task": ("tokens_per_sample", "sample_break_mode"),
+    "dataset": ("max_tokens",),
+    "optimization": ("lr", "clip_norm", "max_update", "update_freq"),
+}
+"""Of these groups of a recipe, the options that a step depends on."""
+_WHOLE = ("model", "criterion", "optimizer", "lr_scheduler")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe of configs/recipe, and the text that it reads."""
+
+    recipe: str
+    types: int
+    words: int
+    max_tokens: int | None = None  # None: the recipe's
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one training process said: the loss of each line of its log, its seconds an update, and its peak memory."""
+
+    losses: list[float]
+    seconds: float
+    tokens: float
+    peak_bytes: int
+
+
+def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callable[[], Contender]]:
+    """Of a :class:`Case`; the numbers that are compared are the losses of a training without dropout."""
+    case = Case(**shape)
+    cfg = composed_recipe(case.recipe)
+    kept = tempfile.TemporaryDirectory()
+    folder = Path(kept.name)
+    options = flags(cfg, case)
+    wanted: dict[str, list[float]] = {}
+
+    def train(name: str, *more: str) -> Sample:
+        if not (folder / "bin").is_dir():
+            _write_text(folder, case, cfg.recipe.task, settings.seed)
+        attention, own_step = name.removesuffix(_OWN_STEP), name == "stock" or name.endswith(_OWN_STEP)
+        return _train(
+            [folder / "bin", *model_words(cfg, attention), *options, *more], fast=not own_step, settings=settings
+        )
+
+    def make(name: str) -> Contender:
+        of = {"stock": "softmax"}.get(name, name.removesuffix(_OWN_STEP))
+
+        def error() -> float:
+            assert kept  # the text is there for as long as a contender is
+            quiet = ("--dropout", "0", "--attention-dropout", "0")
+            if of not in wanted:
+                wanted[of] = train(of + _OWN_STEP, *quiet, "--attention-backend", "reference").losses
+            found = train(name, *quiet).losses
+            return max(abs(a - b) / b for a, b in zip(found, wanted[of], strict=True))
+
+        def measure() -> dict[str, float]:
+            sample = train(name)
+            return {"tokens": sample.tokens, "peak_bytes": sample.peak_bytes}
+
+        return Contender(name, lambda: train(name).seconds, error, measure=measure)
+
+    known = ["stock", *names(), *(name + _OWN_STEP for name in names())]
+    return {name: lambda name=name: make(name) for name in known}
+
+
+def composed_recipe(recipe: str) -> DictConfig:
+    """A run's configuration with a recipe of configs/recipe."""
+    ready = GlobalHydra.instance().is_initialized()  # by the command itself
+    with contextlib.nullcontext() if ready else initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", overrides=[f"recipe={recipe}"])
+
+
+def flags(cfg: DictConfig, case: Case) -> list[str]:
+    """The recipe's options on fairseq's command line."""
+    tree = OmegaConf.to_container(cfg.fairseq, resolve=True)
+    tree["optimization"] |= {"max_update": UPDATES, "update_freq": [1]}
+    if case.max_tokens is not None:
+        tree["dataset"]["max_tokens"] = case.max_tokens
+    if cfg.recipe.task == "lm":
+        width = tree["model"]["decoder_embed_dim"]
+        tree["model"] |= {"decoder_input_dim": width, "decoder_output_dim": width}
+    words = ["--task", tree["task"]["_name"]]
+    for group in (*_OPTIONS, *_WHOLE):
+        for key, value in tree.get(group, {}).items():
+            if key == "_name":
+                words += [f"--{group.replace('_', '-')}", value] if group in _WHOLE and group != "model" else []
+            elif group in _WHOLE or key in _OPTIONS[group]:
+                words += _flag(key, value)
+    return words
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    flag = f"--{key.replace('_', '-')}"
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [flag]
+    return [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+
+
+def model_words(cfg: DictConfig, attention: str) -> list[str]:
+    """Which model: fairseq's own (``stock``), or the plugin's with a mechanism."""
+    stock, ours = {"lm": ("transformer_lm", "gpam_lm")}.get(cfg.recipe.task, ("transformer", "gpam_nmt_base"))
+    return ["--arch", stock] if attention == "stock" else ["--arch", ours, "--attention", attention]
+
+
+def _write_text(folder: Path, case: Case, task: str, seed: int) -> None:
+    draw = random.Random(seed)
+    spread = case.words // 2
+    sides = [("src", "tgt"), ()][task == "lm"]
+    first = [list(range(at, min(at + case.words, case.types))) for at in range(0, case.types, case.words)]
+    random_lines = [
+        [draw.randrange(case.types) for _ in range(draw.randint(case.words - spread, case.words + spread))]
+        for _ in range(_TOKENS // case.words)
+    ]
+    lines = [" ".join(f"w{word}" for word in line) + "\n" for line in [*first, *random_lines]]
+    for ending in [f".{side}" for side in sides] or [""]:
+        (folder / f"train{ending}").write_text("".join(lines), encoding="utf-8")
+        (folder / f"valid{ending}").write_text(lines[0], encoding="utf-8")  # fairseq wants one
+    kind = ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"] if sides else ["--only-source"]
+    texts = [word for split in ("train", "valid") for word in (f"--{split}pref", folder / split)]
+    _call(["preprocess", *kind, *texts, "--destdir", folder / "bin"], {})
+
+
+def _train(words: Iterable[object], *, fast: bool, settings: Settings) -> Sample:
+    log, peak = _call(
+        [
+            "train",
+            *words,
+            *("--seed", settings.seed, "--log-format", "json", "--log-interval", EVERY, "--num-workers", 0),
+            *("--no-save", "--disable-validation", *([] if settings.device == "cuda" else ["--cpu"])),
+        ],
+        {"GPAM_FAST": str(int(fast)), "OMP_NUM_THREADS": str(settings.threads)},
+    )
+    rows = [json.loads(line.partition("| train_inner | ")[2]) for line in log if "| train_inner | " in line]
+    counted = rows[1:]
+    tokens = statistics.median(float(row["wpb"]) for row in counted)
+    speed = statistics.median(float(row["wps"]) for row in counted)
+    return Sample([float(row["loss"]) for row in rows], tokens / speed, tokens, peak)
+
+
+def _call(words: Iterable[object], variables: Mapping[str, str]) -> tuple[list[str], int]:
+    """The lines that a command of the plugin says, and the most memory that it held, in bytes."""
+    command = [sys.executable, "-m", "gpam_fairseq", *map(str, words)]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=said, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        lines = said.read().splitlines()
+    if process.returncode:
+        raise UsageError(f"{' '.join(command[:4])} failed: {lines[-1] if lines else 'it said nothing'}")
+    return lines, usage.ru_maxrss * 1024
