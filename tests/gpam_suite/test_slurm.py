@@ -87,9 +87,7 @@ def test_srun_starts_a_run_on_two_devices(slurm, tmp_path):
 
 def test_submitit_without_a_cluster(tmp_path):
     command = train(tmp_path, "-m", "seed=2", "launcher=submitit_local")
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr.splitlines()
-    assert "0 of 1 finished, 1 running" in said
-    assert said[-1] == "1 of 1 finished"
+    subprocess.run(command, check=True, capture_output=True, text=True)
     (folder,) = (tmp_path / "results" / "runs").glob("*/*/*")
     record = read_record(folder)
     assert (record["status"], record["seed"]) == ("finished", 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 CONFIG, CHECKPOINTS, OUTCOME, WORKER_LOG = "config.yaml", "checkpoints", "outcome.json", "train.log"
 BACKENDS = "backends.json"  # what attention's backends are chosen by, from the first start on
 TRAINED = "trained"  # an empty file beside the checkpoints: training has come to its end
-DIVERGED_EXIT = 3
+REFUSED_EXIT, DIVERGED_EXIT = 2, 3  # of a worker
 CHECK_EVERY = "GPAM_CHECK_ATTENTION_EVERY"
 """Environment variable of the worker: updates between two checks of attention's invariants; 0 (the default): none."""
 
@@ -13,3 +13,8 @@ CHECK_EVERY = "GPAM_CHECK_ATTENTION_EVERY"
 def rank_log(folder: Path, rank: int) -> Path:
     """What process ``rank`` of several says; the first one's is :data:`WORKER_LOG`."""
     return folder / f"train-rank{rank}.log"
+
+
+def outcome_file(folder: Path, rank: int = 0) -> Path:
+    """Where process ``rank`` says how it ended: ``status``, ``reason``, and all that was found where it finished."""
+    return folder / (OUTCOME if rank == 0 else f"outcome-rank{rank}.json")

@@ -5,6 +5,7 @@ stderr is passed on; when one of them fails, the others are stopped, and its las
 this process.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.stopping import die_with, on_sigterm
 from gpam_suite.config.device_batches import devices
-from gpam_suite.config.run_paths import CONFIG, rank_log
+from gpam_suite.config.run_paths import CONFIG, REFUSED_EXIT, outcome_file, rank_log
 from gpam_suite.run.ranks import Place
 
 HOST = "127.0.0.1"
@@ -78,13 +79,16 @@ def _failed(rank: int, code: int, folder: Path) -> int:
         print(f"process {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr, flush=True)
         return 1
     if rank:  # the first process said it itself
+        with contextlib.suppress(OSError):
+            outcome_file(folder, rank).replace(outcome_file(folder))
         print(last_line(rank_log(folder, rank)), file=sys.stderr, flush=True)
     return code
 
 
-def last_line(log: Path) -> str:
-    """What a process said last, the reason of its end."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+def last_line(log: Path, start: int = 0) -> str:
+    """What a process said last behind byte ``start``, the reason of its end."""
+    text = log.read_bytes()[start:].decode("utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else f"{log.name} is empty"
 
 
@@ -95,4 +99,8 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    try:
+        sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    except UsageError as refused:
+        print(refused, file=sys.stderr)
+        sys.exit(REFUSED_EXIT)

@@ -72,10 +72,15 @@ def _first_host(nodes: str) -> str:
     return listed.stdout.split()[0]
 
 
+def rank() -> int:
+    """This process's number among several; 0 where it is alone."""
+    place = place_of()
+    return 0 if place is None else place.rank
+
+
 def is_first() -> bool:
     """Whether this process writes what is written once: it is alone, or the first of several."""
-    place = place_of()
-    return place is None or place.rank == 0
+    return rank() == 0
 
 
 def check_place(place: Place, devices: int) -> None:

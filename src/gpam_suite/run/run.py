@@ -4,8 +4,8 @@ import datetime
 import json
 import logging
 import os
+import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -15,12 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
-from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, die_with, on_sigterm, passed_on, stop_now
+from gpam_suite.common.stopping import Preempted, die_with, on_sigterm, passed_on, stop_now
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, WORKER_LOG
+from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, REFUSED_EXIT, WORKER_LOG, outcome_file
 from gpam_suite.config.show import show
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.store.unchanged import check_same_data
@@ -30,11 +30,14 @@ from gpam_suite.records.history_rows import summary
 from gpam_suite.run.command import worker_command
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.follow import follow
+from gpam_suite.run.launch import last_line
 from gpam_suite.run.lock import locked
+from gpam_suite.run.progress import Progress
 from gpam_suite.run.ranks import check_place, place_of
 from gpam_suite.run.tracking import Tracker
 
 log = logging.getLogger(__name__)
+_LOOK_EVERY = 1.0  # seconds between two looks at the history of the worker
 
 
 def run(cfg: DictConfig) -> float | None:
@@ -78,7 +81,7 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
         record = _record(cfg, folder, prepared, status, reason, started, ended)
         write_record(folder, record)
         tracker.finish(record)
-    (folder / OUTCOME).unlink(missing_ok=True)
+    outcome_file(folder).unlink(missing_ok=True)
     metric = TASKS[cfg.dataset.task].headline
     if status != "finished":
         raise RunFailed(f"{folder} {status}: {reason} (log: {folder / WORKER_LOG})")
@@ -90,39 +93,53 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
     """Train and evaluate in a process of their own; returns the status and, unless finished, the reason."""
     variables = environment.for_worker(cfg.gpu) | {CHECK_EVERY: str(cfg.checks.attention_every)}
     command = worker_command(devices(cfg), folder, prepared.folder)
-    with (
-        (folder / WORKER_LOG).open("a", encoding="utf-8") as worker_log,
-        subprocess.Popen(
-            command,
-            env=variables,
-            stdout=worker_log,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509  (one call of C, which takes no lock)
-        ) as worker,
-        passed_on(worker) as asked_to_stop,
-    ):
-        last_lines: list[str] = []
-        try:
-            for line in worker.stderr:
-                worker_log.write(line)
-                if line.startswith(f"{cfg.model.name} {cfg.dataset.name} seed"):
-                    print(line, end="", file=sys.stderr, flush=True)
-                    tracker.update()
-                elif line.strip():
-                    last_lines = [*last_lines[-20:], line.strip()]
-            code = worker.wait()
-        except BaseException:
-            worker.kill()
-            raise
+    title = f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}"
+    progress = Progress(folder, title, cfg.fairseq.optimization.max_update)
+    outcome_file(folder).unlink(missing_ok=True)
+    with (folder / WORKER_LOG).open("a", encoding="utf-8") as said:
+        start = said.tell()
+        dies = die_with(os.getpid())  # one call of C, which takes no lock
+        worker = subprocess.Popen(command, env=variables, stdout=said, stderr=said, preexec_fn=dies)  # noqa: PLW1509
+        with worker, passed_on(worker) as asked_to_stop:
+            try:
+                while (code := _code(worker)) is None:
+                    if progress.look():
+                        tracker.update()
+            except BaseException:
+                worker.kill()
+                raise
+    progress.look()
+    outcome = _outcome(folder)
     if asked_to_stop.is_set():
-        raise Preempted(last_lines[-1] if code == STOPPED_EXIT else "it goes on from its last checkpoint")
+        stopped = outcome is not None and outcome["status"] == "stopped"
+        raise Preempted(outcome["reason"] if stopped else "it goes on from its last checkpoint")
     if code == 0:
         return "finished", None
-    reason = last_lines[-1] if last_lines else f"the process ended with code {code} and said nothing"
-    if "UsageError" in reason:
-        raise UsageError(reason.partition("UsageError: ")[2])
-    return ("diverged" if code == DIVERGED_EXIT else "failed"), reason
+    if outcome is None:  # it crashed, was killed, or had no room to say why
+        statuses = {REFUSED_EXIT: "refused", DIVERGED_EXIT: "diverged"}
+        outcome = {"status": statuses.get(code, "failed"), "reason": _last_words(code, folder / WORKER_LOG, start)}
+    if outcome["status"] == "refused":
+        raise UsageError(outcome["reason"])
+    return outcome["status"], outcome["reason"]
+
+
+def _code(worker: subprocess.Popen) -> int | None:
+    """The exit code of ``worker``, or None where it is still at work after a while."""
+    try:
+        return worker.wait(timeout=_LOOK_EVERY)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _outcome(folder: Path) -> dict[str, Any] | None:
+    path = outcome_file(folder)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _last_words(code: int, said: Path, start: int) -> str:
+    if code < 0:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    return last_line(said, start)
 
 
 def _record(
@@ -134,7 +151,7 @@ def _record(
     started: datetime.datetime,
     ended: datetime.datetime,
 ) -> dict[str, Any]:
-    outcome: dict[str, Any] = json.loads((folder / OUTCOME).read_text()) if status == "finished" else {}
+    outcome = (_outcome(folder) if status == "finished" else None) or {}
     history = read_history(folder)
     speeds = [row["tokens_per_second"] for row in history if row.get("tokens_per_second")]
     unknown_parts = dict.fromkeys(("total", "embedding", "attention", "mechanism", "other"))

@@ -3,7 +3,7 @@
 Of several processes (:mod:`gpam_suite.run.ranks`) each trains, and the first writes and evaluates.
 
 A process of its own, since fairseq keeps the best score, meters and log handlers in globals, and so that a crash of
-one run leaves the others alone. What it found out is in ``outcome.json``, written at the end.
+one run leaves the others alone. What it found out, or why it ended, is in ``outcome.json``, written at the end.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +36,26 @@ from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
 from gpam_suite.config.compose import fairseq_config
-from gpam_suite.config.run_paths import BACKENDS, CHECK_EVERY, CONFIG, DIVERGED_EXIT, OUTCOME, TRAINED
+from gpam_suite.config.run_paths import (
+    BACKENDS,
+    CHECK_EVERY,
+    CONFIG,
+    DIVERGED_EXIT,
+    OUTCOME,
+    REFUSED_EXIT,
+    TRAINED,
+    outcome_file,
+)
 from gpam_suite.data import Prepared
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import checkpoint_of, checksums
-from gpam_suite.records.folder import cut_history
+from gpam_suite.records.folder import append_history, cut_history
 from gpam_suite.run.distributed import distribute, leave
 from gpam_suite.run.flops import lengths, train_flops_per_token
 from gpam_suite.run.parameters import count_parameters
-from gpam_suite.run.progress import Progress
-from gpam_suite.run.ranks import is_first
+from gpam_suite.run.ranks import is_first, rank
 
 
 def main(folder: Path, data: Path) -> None:
@@ -66,12 +75,7 @@ def main(folder: Path, data: Path) -> None:
     if not _is_trained(own, done):
         if is_first():
             cut_history(folder, done)
-        _train(
-            own,
-            folder,
-            f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}",
-            fast,
-        )
+        _train(own, folder, fast)
     if not is_first():
         return
     trained = time.monotonic()
@@ -88,6 +92,7 @@ def main(folder: Path, data: Path) -> None:
     model = load_model(best, own, task)
     metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
     outcome = {
+        "status": "finished",
         "metrics": metrics,
         "protocol": protocol,
         "parameters": count_parameters(model),
@@ -123,7 +128,7 @@ def _is_trained(own: DictConfig, done: int) -> bool:
     return done >= own.optimization.max_update or (done > 0 and marked)
 
 
-def _train(own: DictConfig, folder: Path, title: str, with_fast_step: bool) -> None:
+def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
     from gpam_fairseq.config import attention_and_options
     from gpam_fairseq.install import check_attention
     from gpam_fairseq.trainer.fast import fast_step
@@ -138,17 +143,17 @@ def _train(own: DictConfig, folder: Path, title: str, with_fast_step: bool) -> N
         check_attention(model, *attention_and_options(own.model))  # here, as not every task builds by FairseqTask's way
         stock_init(trainer, cfg, task, model, *args, **kwargs)
 
-    progress = Progress(folder, title, own.optimization.max_update)
+    write = partial(append_history, folder)
     first, asked = is_first(), threading.Event()
     with (
         replaced(Trainer, __init__=init_checked),
-        replaced(fairseq_train.progress_bar, progress_bar=history_bar(progress.write) if first else silent_bar),
+        replaced(fairseq_train.progress_bar, progress_bar=history_bar(write) if first else silent_bar),
         exact_checkpoints(Path(own.checkpoint.save_dir)),
         on_sigterm(asked.set if first else lambda: None),
         saves_before_stopping(asked, stop_now),
         located_divergence(),
         checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
-        histories(progress.write, own.common.log_interval),
+        histories(write, own.common.log_interval),
         fast_step() if with_fast_step else contextlib.nullcontext(),
     ):
         distributed_utils.call_main(own, fairseq_train.main)
@@ -164,22 +169,34 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-if __name__ == "__main__":
-    logging.getLogger("fairseq").setLevel(logging.INFO)
+def _ended(folder: Path, status: str, reason: BaseException | str, code: int) -> int:
+    """Tell a person on stderr, and the process that started this one in a file, where there is room for one."""
+    print(reason, file=sys.stderr)
+    with contextlib.suppress(OSError):
+        write_atomically(outcome_file(folder, rank()), json.dumps({"status": status, "reason": str(reason)}))
+    return code
+
+
+def work(folder: Path, data: Path) -> int:
+    """:func:`main`, with every end that has a name in ``outcome.json``; returns the exit code."""
     try:
         with on_sigterm(stop_now if is_first() else lambda: None):  # the first process says when all of them stop
-            main(Path(sys.argv[1]), Path(sys.argv[2]))
+            main(folder, data)
     except Preempted as stopped:
-        print(stopped, file=sys.stderr)
-        sys.exit(STOPPED_EXIT)
+        return _ended(folder, "stopped", stopped, STOPPED_EXIT)
     except Diverged as diverged:
-        print(diverged, file=sys.stderr)
-        sys.exit(DIVERGED_EXIT)
+        return _ended(folder, "diverged", diverged, DIVERGED_EXIT)
     except Violated as violated:
-        sys.exit(str(violated))
-    except UsageError:
-        raise
+        return _ended(folder, "failed", violated, 1)
+    except UsageError as refused:
+        return _ended(folder, "refused", refused, REFUSED_EXIT)
     except Exception as error:
         if (sentence := to_mend(error)) is None:
             raise
-        sys.exit(f"UsageError: {sentence}")
+        return _ended(folder, "refused", sentence, REFUSED_EXIT)
+    return 0
+
+
+if __name__ == "__main__":
+    logging.getLogger("fairseq").setLevel(logging.INFO)
+    sys.exit(work(Path(sys.argv[1]), Path(sys.argv[2])))
