@@ -13,8 +13,9 @@ from fuzzing.of_records import changed
 from fuzzing.target import Target
 from gpam_suite.config.compose import CONFIGS, check, folder_of, identity, stored
 from gpam_suite.config.trust import guarded_composition
+from gpam_suite.data.dataset import check_dataset, check_fit
 from gpam_suite.data.kinds.sources import open_source
-from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing
+from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.store.unpack import refuse_outside
 
 _TREES: list[dict[str, Any]] = []

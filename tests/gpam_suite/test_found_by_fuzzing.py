@@ -12,7 +12,7 @@ from record_factory import make_record
 
 from gpam_suite.config.compose import CONFIGS, check, stored
 from gpam_suite.config.trust import guarded_composition
-from gpam_suite.data.options import check_dataset
+from gpam_suite.data.dataset import check_dataset
 from gpam_suite.data.text.dictionary import load_dictionary
 from gpam_suite.data.text.segmentation import Segmenter
 from gpam_suite.evaluate.checkpoint import read_checkpoint

@@ -13,8 +13,9 @@ from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.data.binarise import fairseq_version
 from gpam_suite.data.build import build
+from gpam_suite.data.dataset import check_dataset, check_fit
 from gpam_suite.data.kinds.sources import Source, open_source
-from gpam_suite.data.options import check_dataset, check_fit, check_preprocessing, plain
+from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished
 from gpam_suite.data.store.disk import full, is_full, unwritable

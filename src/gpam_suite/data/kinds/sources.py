@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, corpora, documents, pairs, python_docs, recall
 from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.progress import progress
@@ -69,28 +70,23 @@ class Source:
 
 def open_source(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
     """The source of a checked ``dataset`` node."""
-    if dataset["kind"] == "files":
-        return _public_files(dataset, paths)
-    if dataset["kind"] == "local":
-        return _local_files(dataset, paths)
-    if dataset["kind"] == "corpora":
-        return _corpora(dataset, paths)
-    if dataset["kind"] == "pairs":
-        return _pairs(dataset, paths)
-    if dataset["kind"] == "characters":
-        return _characters(dataset, paths)
-    if dataset["kind"] == "documents":
-        return _documents(dataset, paths)
-    if dataset["kind"] in ("copy", "selective_recall"):
-        return Source(recall.fingerprint(), {}, lambda: Text(recall.generate(dataset)))
-    if dataset["kind"] == "python_docs":
-        return Source(python_docs.fingerprint(), {}, lambda: _python_docs(dataset))
+    return KINDS[dataset["kind"]].open(dataset, paths)
+
+
+def _python_docs(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
+    def read() -> Text:
+        lines, documents = python_docs.generate(dataset["words"])
+        return Text({(split, None): text for split, text in lines.items()}, documents)
+
+    return Source(python_docs.fingerprint(), {}, read)
+
+
+def _cldr(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
     return Source(cldr.fingerprint(), {}, lambda: Text(cldr.generate(dataset)))
 
 
-def _python_docs(dataset: Mapping[str, Any]) -> Text:
-    lines, documents = python_docs.generate(dataset["words"])
-    return Text({(split, None): text for split, text in lines.items()}, documents)
+def _recall(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
+    return Source(recall.fingerprint(), {}, lambda: Text(recall.generate(dataset)))
 
 
 def _in_memory(source: Source, stages: Stages, dataset: Mapping[str, Any]) -> Raw:
@@ -294,3 +290,33 @@ def _local_files(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source
         {path.name: str(path) for path in files.values()},
         stream=stream,
     )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of data set.
+
+    ``keys`` are those of its node beside the common ones; ``task`` is the only one that it is for; ``segmentation`` is
+    what says that no tokeniser or segmentation may touch its symbols.
+    """
+
+    open: Callable[[Mapping[str, Any], Mapping[str, Any]], Source]
+    keys: tuple[str, ...]
+    task: str | None = None
+    segmentation: str | None = None
+
+
+_SEQUENCES = ("sequences", "valid_sequences", "test_sequences", "seed")
+KINDS = {
+    "files": Kind(_public_files, ("files", "archives", "documents")),
+    "corpora": Kind(_corpora, ("archives", "corpora", "hold_out"), NMT.name),
+    "pairs": Kind(_pairs, ("archives", "pairs", "split"), NMT.name),
+    "local": Kind(_local_files, ("folder",)),
+    "python_docs": Kind(_python_docs, ("words",)),
+    "cldr_de_en": Kind(_cldr, ("pairs", "valid_pairs", "test_pairs", "items", "seed")),
+    "characters": Kind(_characters, ("file", "split", "types", "documents"), LM.name, "characters"),
+    "documents": Kind(_documents, ("sets", "budget"), NMT.name),
+    "copy": Kind(_recall, ("length", "values", *_SEQUENCES), RECALL.name, "none"),
+    "selective_recall": Kind(_recall, ("length", "values", "keys", "pairs", *_SEQUENCES), RECALL.name, "none"),
+}
+"""The kinds of data sets by their names in ``dataset.kind``: a new one is a file beside this one, and a line here."""
