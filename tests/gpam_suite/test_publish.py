@@ -65,6 +65,27 @@ def test_runs_come_in_and_more_of_them_later(published, tmp_path):
     assert yaml.safe_load((published / "configurations.yaml").read_text())["small_lm"]["model"]["name"] == "softmax"
 
 
+def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
+    """softmax at 100, daGPAM 2 % better in each of the plan's seeds; no reference row says whether they are trained."""
+    (published / "experiments.yaml").write_text(yaml.safe_dump({"lm_ptb": {"title": "Penn", "shown": "verdict"}}))
+    for page in PAGES:
+        (tmp_path / page).write_text("<!-- table: verdicts -->\n<!-- end -->\n<!-- table: counted -->\n<!-- end -->\n")
+    parts = markers.generated(remake(published, tmp_path)[tmp_path / "README.md"])
+    assert "| in training, no verdict yet |" in parts and "No run that counts is published yet." in parts
+    for model, value in (("softmax", 100.0), ("dagpam_trainable", 98.0)):
+        seeds = [make_record(experiment="lm_ptb", model=model, seed=k, value=value + 0.01 * k * k) for k in range(1, 8)]
+        for record in store(tmp_path / "local", *seeds):
+            add_config(record)
+    (tmp_path / "local" / "references").mkdir()
+    (tmp_path / "local" / "references" / "python_docs-5f2c-5gram.json").write_text('{"test_perplexity": 150.0}')
+    publish(tmp_path / "local", published)
+    parts = markers.generated(remake(published, tmp_path)[tmp_path / "README.md"])
+    row = next(line for line in parts.splitlines() if line.startswith("| Penn Treebank, 15 layers"))
+    assert "108.26 | 106.38 | -1.74 % | +2.00 % [" in row
+    assert row.endswith("7 of 7 seeds | none: not known whether trained | not known yet |")
+    assert "### Penn\n" in parts and "5-gram: 150.00, Softmax 100.20" in parts
+
+
 def test_an_experiment_without_a_title_is_refused(published, tmp_path):
     store(tmp_path / "local", make_record(experiment="new"))
     with pytest.raises(UsageError, match=r"experiments\.yaml has no title for new"):

@@ -32,15 +32,8 @@ def page(found: Finding) -> str:
     """The tables of one claim, in Markdown."""
     claim, (primary, *secondary) = found.claim, found.comparisons
     effect = _gain(found, found.effect)
-    there = f"{len(primary.seeds)} of {claim.seeds} seeds"
     head = ["Claim", "The paper", "Here: gain [95 %]", "Verdict", "Trained?"]
-    row = [
-        claim.title,
-        f"{claim.paper[0]:g} → {claim.paper[1]:g} ({effect})",
-        f"{_interval(found, primary)}, {there}",
-        found.verdict or f"not yet: {there}",
-        _TRAINED[found.gate.trained],
-    ]
+    row = [claim.title, f"{claim.paper[0]:g} → {claim.paper[1]:g} ({effect})", *standing(found)]
     parts = [
         f"# {claim.title}\n",
         markdown(head, [row]),
@@ -55,6 +48,13 @@ def page(found: Finding) -> str:
         ),
     ]
     return "\n".join(parts)
+
+
+def standing(found: Finding) -> list[str]:
+    """The gain with its interval, the verdict or what it waits for, and whether the models are trained."""
+    there = f"{len(found.comparisons[0].seeds)} of {found.claim.seeds} seeds"
+    gain = f"{_interval(found, found.comparisons[0])}, {there}"
+    return [gain, found.verdict or f"not yet: {there}", _TRAINED[found.gate.trained]]
 
 
 def _row(found: Finding, one: Comparison) -> list[str]:

@@ -31,8 +31,10 @@ from gpam_suite.report.tables import comparisons, csv_text, six_digits
 from gpam_suite.report.tuning_grid import FOLDER as TUNING
 from gpam_suite.report.tuning_grid import grids
 from gpam_suite.stats.aggregate import Aggregate, read_aggregates
+from gpam_suite.stats.claim import Finding, as_json, finding, read_claims
 
 EXPERIMENTS = "experiments.yaml"
+REFERENCES = "references"
 EARLY, COUNTED = "early training", "verdict"
 PAGES = ("README.md", "results/README.md", "results/early-training.md")
 CURVES_OF_EARLY = (
@@ -49,7 +51,7 @@ CURVES_OF_EARLY = (
 
 
 def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
-    """Put the runs of the folder ``results`` (and what was looked at in them) into the archives of ``published``.
+    """Put the runs of the folder ``results``, what was looked at in them, and reference rows, into ``published``.
 
     Runs that are published already stay; one of the same name is replaced.
 
@@ -65,6 +67,9 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
         kept = {path.relative_to(results / name).as_posix(): _without_maps(path) for path in found}
         files |= _merged(published / name, kept)
+    files |= {
+        published / "references" / path.name: path.read_bytes() for path in (results / "references").glob("*.json")
+    }
     tuned = [run for own in _by_experiment(results / TUNING).values() for run in own]
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
 
@@ -121,6 +126,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         [found for found in aggregates if plan[found.experiment]["shown"] == shown] for shown in (EARLY, COUNTED)
     )
     figures = _figures(titles, early_ones, counted)
+    findings = {name: said for name, claim in read_claims().items() if (said := finding(published, claim))}
     files: dict[Path, str | bytes] = {
         published / "runs.csv": csv_text(run_rows(records, analyses)),
         published / "curves.csv": csv_text(curve_rows(records)),
@@ -129,9 +135,10 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         ),
         published / "configurations.yaml": _configurations(aggregates),
         published / "columns.md": _columns(),
+        **{published / "comparisons" / f"{name}.json": as_json(said) for name, said in findings.items()},
         **{_file(published, plot): render(plot) for plot in figures},
     }
-    parts = _tables(published, titles, early_ones, counted, analyses)
+    parts = _tables(published, titles, early_ones, counted, analyses, findings)
     for page in (pages / name for name in PAGES):
         drawn = {plot.name: _shown(plot, published, page) for plot in figures}
         files[page] = markers.filled(page.read_text(encoding="utf-8"), parts | drawn, page)
@@ -164,10 +171,11 @@ def _tables(
     early_ones: list[Aggregate],
     counted: list[Aggregate],
     analyses: Mapping[Path, Any],
+    findings: Mapping[str, Finding],
 ) -> dict[str, str]:
     return {
-        "verdicts": verdicts.table(read_papers(published)),
-        "counted": verdicts.counted(titles, counted),
+        "verdicts": verdicts.table(read_papers(published), findings),
+        "counted": verdicts.counted(titles, counted, findings),
         "early-facts": early.facts(early_ones),
         "early-scores": early.scores(titles, early_ones),
         "early-sums": early.sums(titles, early_ones),

@@ -1,30 +1,39 @@
-"""The main table: each row of the paper beside what was found here."""
+"""The main table, each row of the paper beside what was found here, and the tables of the experiments that count."""
 
 from collections.abc import Mapping, Sequence
 
 from gpam_suite.common.formatting import MISSING, number, percent
 from gpam_suite.common.markup import markdown
+from gpam_suite.report import claims
 from gpam_suite.report.paper import Paper
 from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
+from gpam_suite.stats.claim import Finding
 
-HEAD = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Change", "Here: softmax", "Here: difference [95 %]"]
-HEAD += ["Verdict", "Trained?"]
-
-
-def table(papers: Sequence[Paper]) -> str:
-    """A line for each row of the paper; until runs of it count, ``here`` of the row says how it stands."""
-    return markdown(HEAD, [_line(row) for paper in papers for row in paper.rows if "here" in row])
+HEAD = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Change", "Here: gain [95 %]", "Verdict", "Trained?"]
 
 
-def _line(row: Mapping[str, object]) -> list[str]:
+def table(papers: Sequence[Paper], findings: Mapping[str, Finding]) -> str:
+    """A line for each row of the paper. ``findings`` are by the experiment that the row names as its ``claim``; until
+    there is one, ``here`` of the row says how it stands."""
+    rows = [row for paper in papers for row in paper.rows if "here" in row]
+    return markdown(HEAD, [_line(row, findings.get(row.get("claim"))) for row in rows])
+
+
+def _line(row: Mapping[str, object], found: Finding | None) -> list[str]:
     base, own = row["baseline"], row["dagpam"]
     change = percent(own / base - 1) if base and own else MISSING
-    return [str(row["row"]), number(base), number(own), change, MISSING, MISSING, str(row["here"]), MISSING]
+    here = claims.standing(found) if found else [MISSING, str(row["here"]), MISSING]
+    return [str(row["row"]), number(base), number(own), change, *here]
 
 
-def counted(titles: Mapping[str, str], aggregates: Sequence[Aggregate]) -> str:
-    """Every model of the experiments that a verdict counts."""
+def counted(titles: Mapping[str, str], aggregates: Sequence[Aggregate], findings: Mapping[str, Finding]) -> str:
+    """Every model of the experiments that a verdict counts, and the tests of their claims."""
     if not aggregates:
         return "No run that counts is published yet.\n"
-    return "\n".join(part for found in aggregates for part in (f"{titles[found.experiment]}:\n", short_table(found)))
+    parts = []
+    for found in aggregates:
+        parts += [f"### {titles[found.experiment]}\n", short_table(found)]
+        if claim := findings.get(found.experiment):
+            parts += [claims.page(claim).partition("\n\n")[2]]
+    return "\n".join(parts)

@@ -15,7 +15,7 @@ from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Ro
 from gpam_suite.stats.curves import learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
-DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM)
+DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled")
 _ACROSS = 3
 
 
