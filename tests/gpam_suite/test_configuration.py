@@ -1,5 +1,7 @@
 """Composed configurations: every one in configs/ is valid, identities tell runs apart, mistakes are one sentence."""
 
+import re
+
 import pytest
 from runs import composed
 
@@ -7,6 +9,7 @@ from gpam.attention import names
 from gpam.errors import UsageError
 from gpam_suite.config.compose import CONFIGS, check, fairseq_config, folder_of, identity, overrides_label
 from gpam_suite.config.identity import config_hash
+from gpam_suite.records.settings import MAY_DIFFER, NAMES_A_ROW
 
 
 def group(name: str) -> list[str]:
@@ -84,6 +87,21 @@ def test_identity_ignores_places_and_logging_but_no_number():
         assert hash_of("model=dagpam", change) != same, change
 
 
+def test_the_fast_step_is_part_of_identity_and_the_slow_one_is_what_runs_were_before_it(monkeypatch):
+    monkeypatch.delenv("GPAM_FAST", raising=False)
+    default, off = identity(composed()), identity(composed("gpu.fast=false"))
+    assert default["gpu"]["fast"] is True
+    assert "fast" not in off["gpu"]  # as no stored configuration from before it has the key
+    assert config_hash(default) != config_hash(off)
+    monkeypatch.setenv("GPAM_FAST", "0")
+    assert identity(composed()) == off
+    assert identity(composed("gpu.fast=true")) == default
+
+
+def test_runs_with_and_without_the_fast_step_share_no_table():
+    assert not any(re.fullmatch(pattern, "gpu.fast") for pattern in (*MAY_DIFFER, *NAMES_A_ROW))
+
+
 def test_folder_names_the_options_that_differ():
     cfg = composed("model=dagpam", "model.lambda_neg=0.2", "model.lambda_pos=0.2", "seed=3")
     assert overrides_label(cfg) == "lambda_neg=0.2,lambda_pos=0.2"
@@ -97,6 +115,7 @@ def test_folder_names_the_options_that_differ():
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
+        (["gpu.fast=maybe"], "gpu.fast: got 'maybe', wanted true or false"),
         (["seed=-1"], "seed: got '-1', wanted a whole number"),
         (["checks.attention_every=-1"], "checks.attention_every: got '-1', wanted a whole number of updates"),
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
