@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -218,7 +219,12 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
 
 
 def call(script: str, *words: str) -> int:
-    return subprocess.run([sys.executable, str(ROOT / "scripts" / script), *words], cwd=ROOT, check=False).returncode
+    process = subprocess.Popen([sys.executable, str(ROOT / "scripts" / script), *words], cwd=ROOT)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:  # Ctrl-C went to the script too: it saves what it trains, and says so
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.exit(process.wait())
 
 
 if __name__ == "__main__":

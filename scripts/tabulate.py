@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.arguments import Parser
 from gpam_suite.report.page import build
 from gpam_suite.run.command_line import guarded
@@ -13,6 +14,10 @@ def main() -> None:
     parser.add_argument("results", nargs="?", type=Path, default=Path("results/local"), help="default: %(default)s")
     parser.add_argument("experiment", nargs="?", help="default: all of them")
     given = parser.parse_args()
+    if not given.results.is_dir():
+        beside = [str(folder) for folder in given.results.parent.glob("*") if (folder / "runs").is_dir()]
+        meant = did_you_mean(str(given.results), beside)
+        raise UsageError(f"no folder {given.results}{meant}; a run makes it: make reproduce-lm")
     for path in build(given.results, given.experiment):
         print(path)
 

@@ -36,15 +36,15 @@ def test_a_killed_run_ends_with_the_bits_of_one_never_killed(runs):
     assert runs.killed(kills, "killed") == kills
 
 
-def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(runs):
-    """SIGTERM to the whole group, as schedulers send it, in the middle of an epoch and between two checkpoints."""
-    asked = Kill("training", "open", r"/metrics\.jsonl$", 7, signal=signal.SIGTERM)
-    assert runs.killed([asked], "asked") == [asked]
-    (said,) = re.findall(
-        r"stopped by SIGTERM: saved at update (\d+) of 24; the same command goes on", runs.log("asked")
-    )
+@pytest.mark.parametrize(("asking", "by"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(asking, by, runs):
+    """To the whole group, as schedulers and terminals do, in the middle of an epoch and between two checkpoints."""
+    asked = Kill("training", "open", r"/metrics\.jsonl$", 7, signal=asking)
+    name = f"asked-{asking.name}"
+    assert runs.killed([asked], name) == [asked]
+    (said,) = re.findall(rf"stopped by {by}: saved at update (\d+) of 24; the same command goes on", runs.log(name))
     assert int(said) % 4, "a checkpoint was due in any case"
-    assert "Traceback" not in runs.log("asked")
+    assert "Traceback" not in runs.log(name)
 
 
 def test_the_worker_of_a_killed_process_ends_too(runs):
@@ -66,13 +66,15 @@ def test_the_worker_of_a_killed_process_ends_too(runs):
         assert not any(_alive(child) for child in children)
 
 
-def test_members_side_by_side_save_when_the_sweep_is_killed(tmp_path):
-    """SIGKILL to the process that started them, so that nothing but the system can tell them."""
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
+    """SIGKILL to the process that started them, so that nothing but the system can tell them; Ctrl-C to all of them,
+    also to a process that waits for a member, as there are fewer members than processes."""
     write_text(tmp_path / "text")
     words = [*TINY_LM, *places(tmp_path), f"dataset.folder={tmp_path}/text", "++fairseq.optimization.max_update=100000"]
     words += ["++fairseq.checkpoint.save_interval_updates=100000", "++fairseq.dataset.validate_interval_updates=100000"]
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), "-m", *words, "seed=1,2"]
-    command += ["launcher=joblib", "hydra.launcher.n_jobs=2"]
+    command += ["launcher=joblib", f"hydra.launcher.n_jobs={2 if how == signal.SIGKILL else 3}"]
 
     def logs() -> list[str]:
         return [path.read_text(encoding="utf-8") for path in tmp_path.glob(f"results/runs/*/*/*/{WORKER_LOG}")]
@@ -83,11 +85,17 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(tmp_path):
             assert time.monotonic() < deadline, logs()
             time.sleep(0.1)
 
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as sweep:
+    with (
+        (tmp_path / "said").open("w") as said,
+        subprocess.Popen(command, cwd=tmp_path, stderr=said, start_new_session=True) as sweep,
+    ):
         try:
             wait_for("update 1/100000")
             members = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text(encoding="utf-8").split()
         finally:
+            if how == signal.SIGINT:
+                os.killpg(sweep.pid, how)
+                assert sweep.wait(10) == 128 + how
             sweep.kill()
     wait_for("saved at update")
     deadline = time.monotonic() + 10
@@ -95,6 +103,11 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(tmp_path):
         time.sleep(0.1)
     assert len(members) >= 2 and not any(_alive(member) for member in members)
     assert len(list(tmp_path.glob("results/runs/*/*/*/checkpoints/checkpoint_last.pt"))) == 2
+    lines = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
+    if how == signal.SIGINT:
+        assert [line for line in lines if "stopped by" in line] == [lines[-1]]
+        assert lines[-1] == "train.py: stopped by Ctrl-C: the runs save where they are; the same command goes on"
+    assert not any("Traceback" in line for line in lines)
 
 
 def _alive(process: str) -> bool:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from runs import TINY_LM, places, write_text
 
 from gpam_suite.records.folder import read_records
@@ -37,14 +38,46 @@ def call(script, *words, cwd=ROOT):
         (["fairseq.model.decoder_attention_heads=3"], "wanted a number that divides it"),
         (["seed"], "seed"),
         (["dataset=local_lm", "dataset.folder=nowhere"], "nowhere"),
+        (
+            ["models=dagpam"],
+            "Could not override 'models'. To append to your config use +models=dagpam; did you mean 'model'?",
+        ),
+        (["model=softmax,dagpam"], "for a run of each value add -m"),
+        (["lr=1e-3"], "did you mean 'fairseq.optimization.lr'?"),
+        (["fairseq.optimization.lr=1e-3"], "got '0.001', wanted a list, as in fairseq.optimization.lr=[0.001]"),
+        (
+            ["tracking.mode=offlin"],
+            "tracking.mode: got 'offlin'; did you mean 'offline'? (wanted one of auto, online, ",
+        ),
         (["paths.results=/proc/results"], "set paths.results to a folder that you may write"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, tmp_path):
-    ended = call("train.py", *words, "tracking.mode=disabled", f"paths.data={tmp_path}/data", cwd=tmp_path)
+    mode = [] if words[0].startswith("tracking") else ["tracking.mode=disabled"]
+    results = [] if words[0].startswith("paths") else [f"paths.results={tmp_path}/results"]
+    ended = call("train.py", *words, *mode, *results, f"paths.data={tmp_path}/data", cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert sentence in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.glob("results/runs/*")), "watch would count it as a run that waits"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_no_processor(tmp_path):
+    text = write_text(tmp_path / "text")
+    ended = call("train.py", *TINY_LM, *places(tmp_path), f"dataset.folder={text}", "gpu=single", cwd=tmp_path)
+    assert ended.returncode == 2
+    wanted = "train.py: gpu=single needs a GPU, and torch sees none on this machine; set gpu=cpu"
+    assert ended.stderr.splitlines()[-1] == wanted
+    assert not list(tmp_path.glob("results/runs/*"))
+
+
+def test_no_tables_of_a_folder_that_is_not_there(tmp_path):
+    (tmp_path / "local" / "runs").mkdir(parents=True)
+    ended = call("tabulate.py", str(tmp_path / "locl"))
+    assert ended.returncode == 2
+    assert f"no folder {tmp_path}/locl; did you mean '{tmp_path}/local'?" in ended.stderr
+    assert not (tmp_path / "locl").exists()
 
 
 def test_a_multirun_goes_on_after_a_bad_member_and_is_logged_offline(tmp_path):

@@ -148,7 +148,7 @@ class Runs:
                 assert kill and not kill.event, f"{name} hung for {LIMIT} s in {kill}"
                 os.killpg(process.pid, signal.SIGKILL)
                 code = process.wait()
-        if code in (-signal.SIGKILL, STOPPED_EXIT):
+        if code in (-signal.SIGKILL, STOPPED_EXIT, 128 + signal.SIGINT):
             return True
         assert code == 0, f"exit code {code} after {kill}: {self.log(name)[-2000:]}"
         return False

@@ -31,7 +31,7 @@ PARTS = (
     Part(
         "sigterm",
         KILLED,
-        "SIGTERM saves at the update that is under way, says so, and the same command goes on, with the same bits.",
+        "SIGTERM and Ctrl-C save at the update under way, say so, and the same command goes on, with the same bits.",
         f"{_KILLED}::test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits",
     ),
     Part(

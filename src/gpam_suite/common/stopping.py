@@ -1,4 +1,4 @@
-"""How a run is stopped from outside: SIGTERM, by which schedulers ask, saves first; and nothing outlives a kill."""
+"""How a run is stopped from outside: SIGTERM, by which schedulers ask, and Ctrl-C save first; none outlives a kill."""
 
 import contextlib
 import ctypes
@@ -12,15 +12,22 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 STOPPED_EXIT = 128 + signal.SIGTERM
+ASKED_BY = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 _PR_SET_PDEATHSIG = 1
 _C = ctypes.CDLL(None) if sys.platform == "linux" else None
+_came: int | None = None  # the first signal that asked this process to stop
 
 
 class Preempted(BaseException):
-    """SIGTERM came. What it says tells how far the run was; started again, it goes on.
+    """SIGTERM or Ctrl-C came. What it says tells how far the run was; started again, it goes on.
 
     No ``Exception``, so that the other members of a multirun are not started either.
     """
+
+
+def asked_by() -> int:
+    """The signal that asked this process to stop."""
+    return _came or signal.SIGTERM
 
 
 def die_with(parent: int, how: int = signal.SIGKILL) -> Callable[[], None]:
@@ -58,31 +65,59 @@ def stopped_with_parent() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_sigterm(act: Callable[[], Any]) -> Iterator[None]:
-    """While this holds, SIGTERM calls ``act``. Signals go to the main thread: elsewhere nothing changes."""
+def when_stopped(act: Callable[[], Any]) -> Iterator[None]:
+    """While this holds, the first SIGTERM or Ctrl-C calls ``act``; those that follow do nothing, so that what is being
+    saved is saved. Signals go to the main thread: elsewhere nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: act())
+
+    def asked(number: int, _: Any) -> None:
+        global _came
+        if _came is None:
+            _came = number
+            act()
+
+    before = {number: signal.signal(number, asked) for number in ASKED_BY}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler if _came is None else asked)
 
 
 def stop_now(why: str = "nothing had to be saved") -> NoReturn:
-    """Raise :class:`Preempted`; for :func:`on_sigterm` where nothing has to be saved."""
+    """Raise :class:`Preempted`; for :func:`when_stopped` where nothing has to be saved."""
     raise Preempted(why)
 
 
 @contextlib.contextmanager
 def passed_on(worker: subprocess.Popen) -> Iterator[threading.Event]:
-    """While this holds, SIGTERM goes to ``worker`` as well; gives whether it came."""
+    """While this holds, SIGTERM and Ctrl-C go to ``worker`` as well, as SIGTERM; gives whether one came."""
     came = threading.Event()
 
     def pass_on() -> None:
         came.set()
         worker.terminate()
 
-    with on_sigterm(pass_on):
+    with when_stopped(pass_on):
         yield came
+
+
+@contextlib.contextmanager
+def members_save_alone() -> Iterator[None]:
+    """While members of a multirun are at work in processes of this one, Ctrl-C ends it at once: joblib, told of it,
+    would kill them, whereas the end of their parent has them save (:func:`stopped_with_parent`)."""
+
+    def leave(*_: Any) -> None:
+        if not multiprocessing.active_children():
+            raise KeyboardInterrupt
+        said = "stopped by Ctrl-C: the runs save where they are; the same command goes on"
+        os.write(sys.stderr.fileno(), f"{os.path.basename(sys.argv[0])}: {said}\n".encode())
+        os._exit(128 + signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -169,7 +169,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
         add_defaults(complete)
         complete = OmegaConf.create(OmegaConf.to_container(complete, resolve=True, enum_to_str=True))
     except OmegaConfBaseException as error:
-        raise UsageError(_omegaconf_sentence(error)) from None
+        raise UsageError(_omegaconf_sentence(error, tree)) from None
     except (TypeError, ValueError, AttributeError, AssertionError) as error:  # OmegaConf's and fairseq's own slips
         reason = " ".join(str(error).split())[:200]
         raise UsageError(f"fairseq configuration: {reason or type(error).__name__}; correct the options") from None
@@ -193,11 +193,14 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     return complete
 
 
-def _omegaconf_sentence(error: OmegaConfBaseException) -> str:
+def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> str:
     """OmegaConf's complaint in one sentence, with the key that was meant."""
     first_line = str(error).splitlines()[0]
     key, parent = str(error.full_key or error.key or ""), error.parent_node
     leaf = key.rsplit(".", maxsplit=1)[-1]
+    if "ListConfig" in first_line:
+        got = OmegaConf.select(OmegaConf.create(tree), key)
+        return f"fairseq.{key}: got '{got}', wanted a list, as in fairseq.{key}=[{got}]"
     misspelt = isinstance(parent, DictConfig) and leaf not in parent
     meant = did_you_mean(leaf, [str(name) for name in parent]) if misspelt else ""
     return f"fairseq configuration, key '{key}': {first_line}{meant}"

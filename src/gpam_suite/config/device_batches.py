@@ -38,6 +38,14 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
     shared(complete, count)
 
 
+def check_visible(cfg: DictConfig) -> None:
+    """Raise UsageError where ``gpu`` wants a GPU and there is none: fairseq would take the processor without a word."""
+    import torch
+
+    if not cfg.fairseq.common.cpu and not torch.cuda.is_available():
+        raise UsageError(f"gpu={cfg.gpu.name} needs a GPU, and torch sees none on this machine; set gpu=cpu")
+
+
 def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
     """The options of fairseq's that ``count`` devices change, by group: ``optimization`` and ``dataset``.
 

@@ -1,10 +1,12 @@
 """Entry points: a Hydra application whose user's mistakes are one sentence and exit code 2, never a traceback."""
 
+import contextlib
 import logging
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UNREAD_EXIT, UsageError, did_you_mean, nobody_reads
 from gpam_suite.common.failures import to_mend
-from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stopped_with_parent
+from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.config.trust import guarded_composition
 
 USAGE_ERROR = 2
+_root = "train"  # the configuration that this command composes
 
 
 def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
@@ -30,6 +33,8 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
 
     Exits with 0, with 2 after a user's mistake (one sentence on stderr), and with 1 when a run failed.
     """
+    global _root
+    _root = config_name
     _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
     sys.argv[1:] = [any_fairseq_option(word) for word in sys.argv[1:]]
@@ -51,7 +56,8 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         _check_launcher(sys.argv)
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
-        with guarded_composition():
+        multirun = {"-m", "--multirun"} & set(sys.argv)
+        with guarded_composition(), members_save_alone() if multirun else contextlib.nullcontext():
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
     sys.exit(guarded(application) or max(codes, default=0))
@@ -90,13 +96,23 @@ def guarded(work: Callable[[], Any]) -> int:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 1
     except Preempted as stopped:
-        print(f"{Path(sys.argv[0]).name}: stopped by SIGTERM: {stopped}; the same command goes on", file=sys.stderr)
-        return STOPPED_EXIT
+        return _stopped(asked_by(), f": {stopped}; the same command goes on")
+    except KeyboardInterrupt:
+        return _stopped(signal.SIGINT, "")
+    except BrokenPipeError:
+        if not nobody_reads():
+            raise
+        return UNREAD_EXIT
     except Exception as error:
         if (sentence := to_mend(error)) is None:
             raise
         return _complain(sentence)
     return 0
+
+
+def _stopped(by: int, how_far: str) -> int:
+    print(f"{Path(sys.argv[0]).name}: stopped by {ASKED_BY[by]}{how_far}", file=sys.stderr)
+    return 128 + by
 
 
 class RunFailed(Exception):
@@ -120,6 +136,8 @@ def _hydra_sentence(error: HydraException) -> str:
             f"unknown {group or 'configuration'} '{name}'{did_you_mean(name, known)} (wanted one of {', '.join(known)})"
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines[0].startswith("Ambiguous value for argument"):
+        return f"{lines[0]}: for a run of each value add -m; one value that is a list is written KEY=[a,b]"
     sentence = " ".join(lines[:2])
     if "Could not override" in text or "Key" in text:
         sentence += _meant_key(text)
@@ -127,18 +145,34 @@ def _hydra_sentence(error: HydraException) -> str:
 
 
 def _meant_key(text: str) -> str:
-    """The nearest key in the configuration files to the one in Hydra's ``Could not override 'a.b'``."""
+    """What may have been meant by the key in Hydra's ``Could not override 'a.b'``: the nearest name beside it, or the
+    option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
     path = text.partition("Could not override '")[2].partition("'")[0]
     if not path:
         return ""
     *parents, leaf = path.split(".")
-    keys: set[str] = set()
-    for file in CONFIGS.glob("*.yaml") if not parents else CONFIGS.rglob("*.yaml"):
-        node = OmegaConf.to_container(OmegaConf.load(file))
-        group = file.parent.name
-        if group == (parents[0] if parents else None):
-            node = {group: node}
+    groups = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+    trees = [_tree(file) for file in [CONFIGS / f"{_root}.yaml", *CONFIGS.glob("*/*.yaml")]]
+    keys = set() if parents else groups
+    for tree in trees if parents else trees[:1]:
+        node: Any = tree
         for parent in parents:
             node = node.get(parent) if isinstance(node, dict) else None
-        keys |= set(node or ()) if isinstance(node, dict) else set()
-    return did_you_mean(leaf, keys)
+        keys |= set(node) if isinstance(node, dict) else set()
+    below = {found for tree in trees for found in _paths(tree) if found.endswith(f".{leaf}")}
+    return did_you_mean(leaf, keys) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
+
+
+def _tree(file: Path) -> dict[str, Any]:
+    """A configuration file as it stands in the whole."""
+    node = OmegaConf.to_container(OmegaConf.load(file))
+    node.pop("defaults", None)
+    is_global = file.read_text(encoding="utf-8").startswith("# @package _global_")
+    return node if file.parent == CONFIGS or is_global else {file.parent.name: node}
+
+
+def _paths(tree: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from _paths(value, f"{above}{key}.")

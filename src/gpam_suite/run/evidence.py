@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
-from gpam_suite.common.stopping import die_with, on_sigterm, stop_now
+from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import CONFIGS, folder_of
 from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import RECORD, read_history, read_record
@@ -116,7 +116,7 @@ def evidence(cfg: DictConfig) -> None:
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / QUEUE)
-    with on_sigterm(stop_now):
+    with when_stopped(stop_now):
         run(queue)
     looked_into = {_results(plan[name], paths) for name in chosen if "folder" not in plan[name]}
     codes = [_wait("analyse.py", f"results={folder}", "parts=[runs]", *_given(paths)) for folder in looked_into]

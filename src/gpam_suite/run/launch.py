@@ -17,7 +17,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.common.stopping import die_with, on_sigterm
+from gpam_suite.common.stopping import die_with, when_stopped
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.run_paths import CONFIG, REFUSED_EXIT, outcome_file, rank_log
 from gpam_suite.run.ranks import Place
@@ -31,7 +31,7 @@ def main(folder: Path, data: Path) -> int:
     _check_machine(cfg)
     port, count = _free_port(), devices(cfg)
     workers = [_start(Place(rank, count, rank, HOST, port), folder, data) for rank in range(count)]
-    with on_sigterm(workers[0].terminate):  # the first saves and stops, and so do all
+    with when_stopped(workers[0].terminate):  # the first saves and stops, and so do all
         return wait_for(workers, folder)
 
 

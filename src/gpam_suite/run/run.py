@@ -1,5 +1,6 @@
 """One run from its configuration to its record."""
 
+import contextlib
 import datetime
 import json
 import logging
@@ -7,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,10 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
-from gpam_suite.common.stopping import Preempted, die_with, on_sigterm, passed_on, stop_now
+from gpam_suite.common.stopping import Preempted, die_with, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
-from gpam_suite.config.device_batches import devices
+from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, REFUSED_EXIT, WORKER_LOG, outcome_file
 from gpam_suite.config.show import show
@@ -34,7 +36,7 @@ from gpam_suite.run.launch import last_line
 from gpam_suite.run.lock import locked
 from gpam_suite.run.progress import Progress
 from gpam_suite.run.ranks import check_place, place_of
-from gpam_suite.run.tracking import Tracker
+from gpam_suite.run.tracking import Tracker, check_mode
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY = 1.0  # seconds between two looks at the history of the worker
@@ -48,9 +50,10 @@ def run(cfg: DictConfig) -> float | None:
     Raises:
         UsageError: the configuration, the data or the results folder is wrong; nothing was started.
         RunFailed: training or evaluation ended without a result; the record says why.
-        Preempted: SIGTERM came; training was saved, and the same call goes on.
+        Preempted: SIGTERM or Ctrl-C came; training was saved, and the same call goes on.
     """
     check(cfg)
+    check_mode(cfg)
     folder = folder_of(cfg)
     _check_writable(folder)
     place = place_of()
@@ -58,13 +61,14 @@ def run(cfg: DictConfig) -> float | None:
         check_place(place, devices(cfg))
         if place.rank > 0:
             return follow(cfg, folder, place)
-    with locked(folder), on_sigterm(stop_now):
+    with locked(folder), _nothing_left_of_a_mistake(folder), when_stopped(stop_now):
         remove_unfinished(folder)
         if is_finished(folder):
             record = read_record(folder)
             check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
             log.info("already finished: %s", folder)
             return record.headline
+        check_visible(cfg)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
         _check_pieces(cfg, prepared)
         return _run(cfg, folder, prepared)
@@ -201,6 +205,20 @@ def _record(
         "updates": outcome.get("updates", max((row.get("update") or 0 for row in history), default=0)),
         "config_hash": config_hash(identity(cfg)),
     }
+
+
+@contextlib.contextmanager
+def _nothing_left_of_a_mistake(folder: Path) -> Iterator[None]:
+    """A run that was refused before it began is none: its folder would be taken for a run that waits."""
+    try:
+        yield
+    except UsageError:
+        if [path.name for path in folder.iterdir()] == [".lock"]:
+            (folder / ".lock").unlink()
+            with contextlib.suppress(OSError):  # of a folder that holds something else
+                for empty in (folder, *folder.parents[:3]):  # below runs/EXPERIMENT/MODEL/
+                    empty.rmdir()
+        raise
 
 
 def _check_writable(folder: Path) -> None:

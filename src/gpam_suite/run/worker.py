@@ -34,7 +34,7 @@ from gpam.attention.backends import calibration
 from gpam.errors import UsageError
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
-from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, on_sigterm, stop_now
+from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stop_now, when_stopped
 from gpam_suite.config.compose import fairseq_config
 from gpam_suite.config.run_paths import (
     BACKENDS,
@@ -149,7 +149,7 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         replaced(Trainer, __init__=init_checked),
         replaced(fairseq_train.progress_bar, progress_bar=history_bar(write) if first else silent_bar),
         exact_checkpoints(Path(own.checkpoint.save_dir)),
-        on_sigterm(asked.set if first else lambda: None),
+        when_stopped(asked.set if first else lambda: None),
         saves_before_stopping(asked, stop_now),
         located_divergence(),
         checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
@@ -180,7 +180,7 @@ def _ended(folder: Path, status: str, reason: BaseException | str, code: int) ->
 def work(folder: Path, data: Path) -> int:
     """:func:`main`, with every end that has a name in ``outcome.json``; returns the exit code."""
     try:
-        with on_sigterm(stop_now if is_first() else lambda: None):  # the first process says when all of them stop
+        with when_stopped(stop_now if is_first() else lambda: None):  # the first process says when all of them stop
             main(folder, data)
     except Preempted as stopped:
         return _ended(folder, "stopped", stopped, STOPPED_EXIT)
