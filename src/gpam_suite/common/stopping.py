@@ -116,6 +116,7 @@ def members_save_alone() -> Iterator[None]:
         os.write(sys.stderr.fileno(), f"{os.path.basename(sys.argv[0])}: {said}\n".encode())
         os._exit(128 + signal.SIGINT)
 
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")  # it cleans up, and need not say so
     before = signal.signal(signal.SIGINT, leave)
     try:
         yield
