@@ -162,10 +162,10 @@ class DaGPAM(Mechanism):
 
     def negative_query(self, q: Tensor) -> Tensor:
         """``Q^- = ReLU(Q) W_Q^-``, head by head."""
-        return (torch.relu(q) if self.options.query_neg_activation == "relu" else q) @ self.query_neg
+        return _mapped(torch.relu(q) if self.options.query_neg_activation == "relu" else q, self.query_neg)
 
     def negative_key(self, k: Tensor) -> Tensor:
-        return k if self.key_neg is None else k @ self.key_neg
+        return k if self.key_neg is None else _mapped(k, self.key_neg)
 
     def branches(self, q: Tensor, k: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """``P+`` and ``P-``, each ``[batch, heads, target, source]``, before dropout."""
@@ -193,3 +193,13 @@ class DaGPAM(Mechanism):
             **call.masks.arguments,
         )
         return output, self._weights(q, k, call.masks) if call.need_weights else None
+
+
+def _mapped(x: Tensor, weight: Tensor) -> Tensor:
+    """``x @ weight``; with one map for all heads as one product over the rows as they lie, in the layout of ``x``."""
+    if weight.dim() > 2:
+        return x @ weight
+    outer = sorted(range(3), key=x.stride, reverse=True)
+    rows = x.permute(*outer, 3)
+    mapped = (rows.reshape(-1, x.shape[-1]) @ weight).view(rows.shape)
+    return mapped.permute(*(outer.index(axis) for axis in range(3)), 3)

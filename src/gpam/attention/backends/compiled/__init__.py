@@ -25,7 +25,7 @@ from gpam.attention.backends.workspace import POOL
 from gpam.autograd import once_differentiable
 
 ROWS = 64  # of a tile, for causal rows, which see no key beyond it
-TILE_BYTES = 1 << 20  # of the scores of a tile, for each thread: little enough to stay in the cache
+TILE_BYTES = 2 << 20  # of the scores of a tile, for each thread: little enough to stay in the cache
 KEPT_BYTES = 150 << 20  # of probabilities that a call keeps for its backward pass; beyond it computes them again
 
 
