@@ -12,7 +12,7 @@ from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.initialisation import analyse_initialisation
 from gpam_suite.inside.models import quiet
 from gpam_suite.inside.runs import analyse_runs
-from gpam_suite.inside.store import TASKS, path_of
+from gpam_suite.inside.store import LOOKED_AT, path_of
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "initialisation", "depth", "runs")
@@ -27,7 +27,7 @@ def analyse(cfg: DictConfig) -> list[Path]:
     for part in cfg.parts:
         if part not in PARTS:
             raise UsageError(f"parts: got '{part}'{did_you_mean(part, PARTS)}, wanted some of {', '.join(PARTS)}")
-    for task in TASKS:
+    for task in LOOKED_AT:
         if not isinstance(cfg.texts[task], int) or cfg.texts[task] < 1:
             raise UsageError(f"texts.{task}: got '{cfg.texts[task]}', wanted a whole number of at least 1")
     results, started, written = Path(cfg.results), time.monotonic(), []
@@ -35,7 +35,7 @@ def analyse(cfg: DictConfig) -> list[Path]:
     if "hulls" in cfg.parts:
         written.append(analyse_hulls(results))
     if "initialisation" in cfg.parts:
-        for task in TASKS:
+        for task in LOOKED_AT:
             if cfg.again or not path_of(results, f"initialisation-{task}").is_file():
                 written.append(analyse_initialisation(results, task, cfg, cfg.paths))
     if "depth" in cfg.parts and (cfg.again or not path_of(results, "depth").is_file()):

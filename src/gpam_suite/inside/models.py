@@ -17,7 +17,7 @@ from gpam_suite.config.compose import CONFIGS, fairseq_config
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.trained import open_trained
-from gpam_suite.inside.store import TASKS
+from gpam_suite.inside.store import LOOKED_AT
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -29,8 +29,8 @@ def composed(*overrides: str) -> DictConfig:
 
 
 def _set_up(cfg: DictConfig, paths: Any, folder: Path) -> tuple[DictConfig, Prepared, Any]:
-    if cfg.dataset.task not in TASKS:
-        raise UsageError(f"a run of task '{cfg.dataset.task}': wanted one of {', '.join(TASKS)}")
+    if cfg.dataset.task not in LOOKED_AT:
+        raise UsageError(f"a run of task '{cfg.dataset.task}': wanted one of {', '.join(LOOKED_AT)}")
     prepared = prepare(cfg.dataset, cfg.preprocessing, paths)
     complete = fairseq_config(cfg)
     fill_paths(complete, folder, prepared)

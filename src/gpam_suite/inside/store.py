@@ -13,7 +13,7 @@ from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
 FOLDER = "analysis"
-TASKS = (LM.name, NMT.name)
+LOOKED_AT = (LM.name, NMT.name)
 """What can be looked at; other tasks of the suite are said to be left out."""
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of attention weights."""

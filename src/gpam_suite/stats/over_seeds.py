@@ -50,11 +50,6 @@ class Difference:
         return None if self.low is None or self.high is None else self.low <= 0 <= self.high
 
 
-def side_of_zero(low: float | None, high: float | None) -> int:
-    """1 where an interval lies above zero, -1 where below; 0 where it holds zero or there is none."""
-    return 0 if low is None or high is None else int(low > 0) - int(high < 0)
-
-
 def summarise(values: Sequence[float]) -> Summary:
     """Mean ``m = sum(x)/n`` and sample standard deviation ``sqrt(sum((x-m)^2)/(n-1))``."""
     n = len(values)

@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -132,14 +132,6 @@ def count_words(lines: Iterable[str]) -> int:
     return sum(len(line.split()) + 1 for line in lines)
 
 
-def count_types(lines: Iterable[str]) -> int:
-    """Distinct words, the end-of-sentence mark being one of them."""
-    words: set[str] = set()
-    for line in lines:
-        words.update(line.split())
-    return len(words) + 1
-
-
 def wikitext_documents(lines: Iterable[str]) -> list[int]:
     """First line (from 0) of each WikiText article: a top-level heading between two blank lines."""
     starts = []
@@ -151,9 +143,3 @@ def wikitext_documents(lines: Iterable[str]) -> list[int]:
         heading = before_blank and _HEADING.fullmatch(line) is not None
         before_blank = blank
     return [0, *starts[1:]] if starts else [0]
-
-
-def drop_blank_pairs(left: Sequence[str], right: Sequence[str]) -> tuple[list[str], list[str], int]:
-    """Parallel text without the pairs that are blank on either side, and the number of pairs dropped."""
-    kept = [(a, b) for a, b in zip(left, right, strict=True) if a.strip() and b.strip()]
-    return [a for a, _ in kept], [b for _, b in kept], len(left) - len(kept)

@@ -11,7 +11,7 @@ from gpam_suite.report.plotting import Plot
 
 def plots(results: Path) -> list[Plot]:
     """One for each task that was looked at."""
-    found = [store.read(store.path_of(results, f"initialisation-{task}")) for task in store.TASKS]
+    found = [store.read(store.path_of(results, f"initialisation-{task}")) for task in store.LOOKED_AT]
     return [_plot(initial) for initial in found if initial]
 
 
