@@ -11,8 +11,8 @@ from gpam_suite.records.folder import HYPOTHESES, RECORD, SCORES, read_history, 
 from gpam_suite.report.page import build
 from soak.part import Figures
 
-MEASURED = ("speed", "memory", "started", "finished", "command", "git", "hardware")
-"""Fields of a record that tell of time and place."""
+MEASURED = ("speed", "memory", "started", "finished", "command", "git", "hardware", "checksums")
+"""Fields of a record that tell of time and place; a checkpoint's file, and so its checksum, holds how long it took."""
 _TIMES = ("tokens_per_second", "train_seconds")
 
 
