@@ -29,6 +29,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import CONFIGS, folder_of
+from gpam_suite.records import archives
 from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import RECORD, read_history, read_record
 from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_option
@@ -51,7 +52,7 @@ class Member:
 
     def look(self) -> None:
         """Take the status from the run's record; a run without one is to do."""
-        self.status = read_record(self.folder)["status"] if (self.folder / RECORD).is_file() else "to do"
+        self.status = read_record(self.folder)["status"] if archives.is_file(self.folder / RECORD) else "to do"
 
     def seconds(self) -> float | None:
         """What a finished run took to train and to evaluate."""
@@ -116,7 +117,7 @@ def evidence(cfg: DictConfig) -> None:
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / QUEUE)
-    with when_stopped(stop_now):
+    with when_stopped(lambda: stop_now("what was running is saved")):
         run(queue)
     looked_into = {_results(plan[name], paths) for name in chosen if "folder" not in plan[name]}
     codes = [_wait("analyse.py", f"results={folder}", "parts=[runs]", *_given(paths)) for folder in looked_into]
