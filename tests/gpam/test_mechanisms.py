@@ -486,9 +486,18 @@ def test_the_scale_of_softmax_moves_as_a_row_sum_of_dagpam(decay):
     assert sums["softmax_scaled"] == sums["dagpam"] and sums["dagpam"][0] == pytest.approx(0.98, abs=1e-3)
 
 
-def test_dagpam_in_self_attention_only():
-    for role, name in (("encoder", "DaGPAM"), ("decoder", "DaGPAM"), ("cross", "Softmax")):
-        assert type(build("dagpam", Site(EMBED, HEADS, role), {"negative_in": "self"})).__name__ == name
+@pytest.mark.parametrize(
+    "where, roles",
+    [
+        ("all", {"encoder", "decoder", "cross"}),
+        ("self", {"encoder", "decoder"}),
+        *((role, {role}) for role in ("encoder", "decoder", "cross")),
+    ],
+)
+def test_where_dagpam_stands(where, roles):
+    for role in ("encoder", "decoder", "cross"):
+        built = build("dagpam", Site(EMBED, HEADS, role), {"negative_in": where})
+        assert type(built).__name__ == ("DaGPAM" if role in roles else "Softmax")
 
 
 def test_dagpam_dropout_places_differ():

@@ -33,7 +33,7 @@ def page(found: Finding) -> str:
     claim, (primary, *secondary) = found.claim, found.comparisons
     effect = _gain(found, found.effect)
     head = ["Claim", "The paper", "Here: gain [95 %]", "Verdict", "Trained?"]
-    row = [claim.title, f"{claim.paper[0]:g} → {claim.paper[1]:g} ({effect})", *standing(found)]
+    row = [claim.title, papers_gain(found), *standing(found)]
     parts = [
         f"# {claim.title}\n",
         markdown(head, [row]),
@@ -55,6 +55,12 @@ def standing(found: Finding) -> list[str]:
     there = f"{len(found.comparisons[0].seeds)} of {found.claim.seeds} seeds"
     gain = f"{_interval(found, found.comparisons[0])}, {there}"
     return [gain, found.verdict or f"not yet: {there}", _TRAINED[found.gate.trained]]
+
+
+def papers_gain(found: Finding) -> str:
+    """``108.26 → 106.38 (+1.74 %)``, or the gain alone where the paper gives no more."""
+    gain, paper = _gain(found, found.effect), found.claim.paper
+    return f"{paper[0]:g} → {paper[1]:g} ({gain})" if isinstance(paper, tuple) else gain
 
 
 def _row(found: Finding, one: Comparison) -> list[str]:

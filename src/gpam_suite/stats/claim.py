@@ -33,14 +33,16 @@ class Claim:
     experiment: str
     title: str
     model: str
-    paper: tuple[float, float]
+    paper: tuple[float, float] | float
     seeds: int
     controls: tuple[str, ...]
     reference_runs: Mapping[str, str]
     ngram: int | None
 
     def effect(self, metric: str) -> float:
-        """``D``: the paper's gain, on the scale of the comparisons."""
+        """``D``: the paper's gain, on the scale of the comparisons; ``paper`` has its two scores, or the gain alone."""
+        if not isinstance(self.paper, tuple):
+            return self.paper
         baseline, model = self.paper
         return _scale(metric, model) - _scale(metric, baseline)
 
@@ -85,7 +87,7 @@ def read_claims() -> dict[str, Claim]:
             name,
             entry["title"],
             entry["model"],
-            (entry["paper"]["baseline"], entry["paper"]["model"]),
+            (paper["baseline"], paper["model"]) if isinstance(paper := entry["paper"], dict) else paper,
             entry["seeds"],
             tuple(entry["controls"]),
             entry["references"]["runs"],

@@ -69,8 +69,9 @@ class DaGPAMOptions:
     )
     negative_in: str = option(
         "all",
-        "where daGPAM stands: in every attention [D], or in self attention only, cross attention keeping softmax [?]",
-        choices=("all", "self"),
+        "where daGPAM stands: in every attention [D], in self attention only, or in one of the three kinds; elsewhere "
+        "softmax stays [?]",
+        choices=("all", "self", "encoder", "decoder", "cross"),
     )
     dropout_on: str = option(
         "branches",
@@ -137,7 +138,7 @@ class DaGPAM(Mechanism):
 
     @classmethod
     def used_at(cls, site: Site, options: DaGPAMOptions) -> bool:
-        return options.negative_in == "all" or site.role != "cross"
+        return options.negative_in in ("all", site.role) or (options.negative_in == "self" and site.role != "cross")
 
     def _square_map(self) -> nn.Parameter:
         heads = (self.site.num_heads,) if self.options.query_neg_heads == "per_head" else ()
