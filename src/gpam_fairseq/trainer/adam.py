@@ -54,7 +54,7 @@ def _update(optimizer: Adam, group: dict[str, Any], step: int, parameters: list[
         [state["exp_avg"] for state in states],
         [state["exp_avg_sq"] for state in states],
         [],
-        [torch.tensor(step - 1.0, device=parameter.device) for parameter in parameters],
+        list(torch.full((len(parameters),), step - 1.0, device=parameters[0].device).unbind()),
         fused=True,
         amsgrad=False,
         beta1=beta1,
