@@ -1,4 +1,4 @@
-"""Use an exported model on text from standard input."""
+"""Use an exported model on text from standard input: translate it, tell its perplexity, or write on behind it."""
 
 import logging
 import sys
@@ -10,8 +10,14 @@ from gpam_suite.run.command_line import guarded
 
 def main() -> None:
     parser = Parser(description=__doc__)
-    parser.add_argument("what", choices=("translate", "perplexity"))
-    parser.add_argument("folder", help="the exported model")
+    commands = parser.add_subparsers(dest="what", required=True)
+    for what in ("translate", "perplexity", "write"):
+        command = commands.add_parser(what)
+        command.add_argument("folder", help="the exported model")
+    command.add_argument("--tokens", type=int, default=100, help="how many to write; default: %(default)s")
+    command.add_argument("--temperature", type=float, default=1.0, help="0: always the likeliest; default: %(default)s")
+    command.add_argument("--top-k", type=int, default=0, help="draw from the likeliest only; 0, the default: from all")
+    command.add_argument("--seed", type=int, default=1, help="another seed, another text; default: %(default)s")
     given = parser.parse_args()
     logging.disable(logging.WARNING)  # fairseq's notes while it is imported
     from gpam_suite.tools.pretrained import load
@@ -23,6 +29,8 @@ def main() -> None:
         raise UsageError(f"the text is not UTF-8 (byte {error.start}); convert it") from None
     if given.what == "translate":
         print("".join(f"{line}\n" for line in model.translate(text.removesuffix("\n").split("\n"))), end="")
+    elif given.what == "write":
+        print(model.write(text.removesuffix("\n"), given.tokens, given.temperature, given.top_k, given.seed))
     else:
         score = model.score(text)
         print(f"perplexity {score.perplexity:.2f} by {model.config['unit']} ({score.words:,}; {score.tokens:,} tokens)")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.errors import UsageError
@@ -14,7 +15,7 @@ from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import read_record
 from gpam_suite.run import run
 from gpam_suite.tools.export import export
-from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, load
+from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, _drawn, load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,10 +90,40 @@ def test_command_line(lm, nmt):
     assert ended.stdout == (nmt[0] / "hypotheses.txt").read_bytes()
     ended = subprocess.run([*script, "translate"], capture_output=True, check=False, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "wanted use.py [-h] {translate,perplexity} folder" in ended.stderr
+    assert "the following arguments are required: folder" in ended.stderr
+    words = ["write", str(lm[1]), "--tokens", "30", "--temperature", "0.8", "--top-k", "5", "--seed", "3"]
+    ended = subprocess.run([*script, *words], input=b"kan\n", capture_output=True, check=True)
+    assert ended.stdout.decode() == load(lm[1]).write("kan", 30, 0.8, 5, seed=3) + "\n"
+
+
+def test_a_language_model_writes_by_its_own_probabilities(lm):
+    """The likeliest text, token by token against the model's scores; a seed decides all of a drawn one."""
+    model = load(lm[1])
+    words = model.source_dictionary
+    greedy = model.write("", tokens=8, temperature=0)
+    assert greedy == model.write("", tokens=8, temperature=2, top_k=1, seed=9)
+    stream = torch.tensor([words.eos()])
+    for _ in range(8):
+        logits = model.model(stream[None])[0][0, -1].detach()
+        logits[[words.bos(), words.pad(), words.unk()]] = -torch.inf
+        stream = torch.cat([stream, logits.argmax()[None]])
+    names = [words[index] for index in stream[1:]]
+    text = " ".join("\n" if name == "</s>" else name for name in names) + " "
+    assert "".join(greedy.split()) == "".join(text.replace("@@ ", "").split())
+    drawn = [model.write("kan", tokens=60, seed=seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0].startswith("kan") and "<" not in drawn[0]
+    flat = torch.log_softmax(torch.zeros(4), 0)
+    draw = torch.Generator().manual_seed(0)
+    assert {int(_drawn(flat + torch.tensor([2.0, 1.0, 0.0, -1.0]), 1.0, 2, draw)) for _ in range(200)} == {0, 1}
+    for wrong in ({"tokens": 0}, {"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}):
+        with pytest.raises(UsageError, match="wanted at least 1, 0 and 0"):
+            model.write(**wrong)
 
 
 def test_what_a_model_cannot_do_is_said(lm, nmt):
+    with pytest.raises(UsageError, match="is a translation model: it translates, and writes"):
+        load(nmt[1]).write("a")
     with pytest.raises(UsageError, match="is a language model: it gives perplexity"):
         load(lm[1]).translate("a")
     with pytest.raises(UsageError, match="is a translation model: it translates"):

@@ -72,6 +72,18 @@ def test_a_gpu_that_is_not_there_is_no_processor(tmp_path):
     assert not list(tmp_path.glob("results/runs/*"))
 
 
+def test_a_model_of_ones_own_is_found_by_hydras_search_path(tmp_path):
+    text = write_text(tmp_path / "text")
+    stock = (ROOT / "configs" / "model" / "dagpam.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "my_dagpam.yaml").write_text(stock.replace("name: dagpam", "name: my_dagpam"))
+    words = [*TINY_LM, *places(tmp_path), f"dataset.folder={text}", f"hydra.searchpath=[file://{tmp_path}/mine]"]
+    ended = call("train.py", *words, "model=my_dagpam", "model.lambda_neg=0.3", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = read_records(tmp_path / "results")
+    assert record.folder.parent.name == "my_dagpam-lambda_neg=0.3"
+
+
 def test_no_tables_of_a_folder_that_is_not_there(tmp_path):
     (tmp_path / "local" / "runs").mkdir(parents=True)
     ended = call("tabulate.py", str(tmp_path / "locl"))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -238,8 +239,13 @@ def overrides_label(cfg: DictConfig) -> str:
 
 
 def _model_file(name: str) -> dict[str, Any]:
-    """``configs/model/<name>.yaml`` with the files that its defaults list names."""
-    own = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{name}.yaml"))
+    """``configs/model/<name>.yaml``, or that of another place that ``hydra.searchpath`` names, with the files that its
+    defaults list names."""
+    places = [CONFIGS]
+    if HydraConfig.initialized():
+        places += [Path(found.path) for found in HydraConfig.get().runtime.config_sources if found.schema == "file"]
+    files = [place / "model" / f"{name}.yaml" for place in places]
+    own = OmegaConf.to_container(OmegaConf.load(next((file for file in files if file.is_file()), files[0])))
     merged: dict[str, Any] = {}
     for base in own.pop("defaults", []):
         merged |= {} if base == "_self_" else _model_file(base)

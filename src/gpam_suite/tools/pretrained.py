@@ -1,4 +1,4 @@
-"""A trained model in a folder of its own: ``load(folder).translate(text)``, ``load(folder).perplexity(text)``.
+"""A trained model in a folder of its own: ``load(folder).translate(text)``, ``.perplexity(text)``, ``.write(text)``.
 
 ``model.safetensors`` holds the parameters, ``config.json`` the model, its text processing and the checksum of every
 other file; ``dict*.txt`` and ``codes.txt`` or ``sentencepiece.model`` are fairseq's and the segmentation's own files.
@@ -30,6 +30,7 @@ from gpam.errors import UsageError
 from gpam_suite.common import strict_json
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.trust import refuse_code
+from gpam_suite.data.kinds.characters import symbol
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.text.dictionary import load_dictionary
 from gpam_suite.data.text.encoding import Encoder
@@ -107,7 +108,7 @@ class Pretrained:
             UsageError: a language model, or a sentence that is longer than the model reads.
         """
         if self.config["task"] != NMT.name:
-            raise UsageError(f"{self.folder} is a language model: it gives perplexity, not translations")
+            raise UsageError(f"{self.folder} is a language model: it gives perplexity and writes, no translations")
         sentences = [text] if isinstance(text, str) else list(text)
         ids = [self._encode(line, number) for number, line in enumerate(sentences, start=1)]
         places = [index for index, line in enumerate(sentences) if line.strip()]
@@ -180,6 +181,50 @@ class Pretrained:
         )
         return Score(float(nll.double().sum()), self._encoder.words(text), len(stream))
 
+    def write(
+        self, prompt: str = "", tokens: int = 100, temperature: float = 1.0, top_k: int = 0, seed: int = 1
+    ) -> str:
+        r"""``prompt``, as the model reads it, and ``tokens`` more tokens, drawn one after another by ``seed``.
+
+        Each is drawn from ``p(token | what precedes it) ** (1 / temperature)``, normalised, over the ``top_k``
+        likeliest (0: all); temperature 0 takes the likeliest. ``<unk>`` is never written. A line's end is a token.
+
+        Raises:
+            UsageError: a translation model, or a number that is out of range.
+        """
+        if self.config["task"] != LM.name:
+            raise UsageError(f"{self.folder} is a translation model: it translates, and writes no text of its own")
+        if tokens < 1 or top_k < 0 or not (temperature >= 0 and math.isfinite(temperature)):
+            raise UsageError(
+                f"got {tokens} tokens, temperature {temperature:g}, top-k {top_k}; wanted at least 1, 0 and 0"
+            )
+        words, stream = self.source_dictionary, self._encoder.ids(prompt)
+        if (stream < words.eos()).any():
+            raise UsageError("the prompt holds <s> or <pad>, which fairseq reserves; write it differently")
+        stream = torch.cat([stream.new_tensor([words.eos()]), stream])
+        never = [words.bos(), words.pad(), words.unk()] + [words.eos()] * (self.config["unit"] == "character")
+        longest = self.config["fairseq"]["task"]["tokens_per_sample"]
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for _ in range(tokens):
+                log_p = self.model.get_normalized_probs(self.model(stream[None, -longest:]), log_probs=True)[0, -1]
+                log_p = log_p.float().index_fill(0, log_p.new_tensor(never).long(), float("-inf"))
+                stream = torch.cat([stream, _drawn(log_p, temperature, top_k, generator)])
+        return self._text(stream[1:])
+
+    def _text(self, ids: Tensor) -> str:
+        names = [self.source_dictionary[int(index)] for index in ids]
+        if self.config["unit"] == "character":
+            bytes_of = {symbol(byte): byte for byte in range(256)}
+            return bytes(bytes_of[name] for name in names if name in bytes_of).decode("utf-8", "replace")
+        lines: list[list[str]] = [[]]
+        for name in names:
+            if name == self.source_dictionary.eos_word:
+                lines.append([])
+            else:
+                lines[-1].append(name)
+        return "\n".join(self._plain(" ".join(line)) for line in lines)
+
     def _encode(self, line: str, number: int) -> Tensor:
         """Ids of one line, its end included."""
         if "\n" in line:
@@ -188,6 +233,15 @@ class Pretrained:
         if (ids < self.source_dictionary.unk()).any():
             raise UsageError(f"line {number} holds <s>, <pad> or </s>, which fairseq reserves; write it differently")
         return torch.cat([ids, ids.new_tensor([self.source_dictionary.eos()])])
+
+
+def _drawn(log_p: Tensor, temperature: float, top_k: int, generator: torch.Generator) -> Tensor:
+    """One index, ``[1]``."""
+    if temperature == 0:
+        return log_p.argmax()[None]
+    if 0 < top_k < len(log_p):
+        log_p = log_p.masked_fill(log_p < log_p.topk(top_k).values[-1], float("-inf"))
+    return torch.multinomial((log_p / temperature).softmax(0), 1, generator=generator)
 
 
 def load(folder: str | Path) -> Pretrained:
