@@ -38,9 +38,12 @@ FAILED, USAGE_ERROR = 1, 2
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("extras", nargs="?", help="names separated by commas, or build; none: write the lock")
-    extras_wanted = parser.parse_args().extras
-    if extras_wanted is None:
+    parser.add_argument("extras", nargs="*", help="names separated by commas, or build; none: write the lock")
+    given = parser.parse_args().extras
+    if len(given) > 1:
+        print(f"lock: got {' '.join(given)}, wanted at most a list of extras", file=sys.stderr)
+        return USAGE_ERROR
+    if not given:
         try:
             LOCK.write_text(locked(), encoding="utf-8")
         except subprocess.CalledProcessError as error:
@@ -48,7 +51,7 @@ def main() -> int:
             return FAILED
         print(LOCK.relative_to(ROOT))
         return 0
-    words = [word.strip() for word in extras_wanted.split(",") if word.strip()]
+    words = [word.strip() for word in given[0].split(",") if word.strip()]
     if words == ["build"]:
         print("".join(text for name, (_, text) in stanzas().items() if name in BUILD), end="")
         return 0

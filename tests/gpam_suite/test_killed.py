@@ -16,6 +16,7 @@ from soak.kills import LIMIT, Kill, Runs
 from gpam.errors import UsageError
 from gpam_suite.config.run_paths import WORKER_LOG
 from gpam_suite.records.environment import ROOT
+from gpam_suite.records.folder import HISTORY
 from gpam_suite.run import run
 
 
@@ -76,13 +77,13 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), "-m", *words, "seed=1,2"]
     command += ["launcher=joblib", f"hydra.launcher.n_jobs={2 if how == signal.SIGKILL else 3}"]
 
-    def logs() -> list[str]:
-        return [path.read_text(encoding="utf-8") for path in tmp_path.glob(f"results/runs/*/*/*/{WORKER_LOG}")]
-
-    def wait_for(words: str) -> None:
+    def wait_for(words: str, file: str) -> None:
         deadline = time.monotonic() + LIMIT
-        while sum(words in log for log in logs()) < 2:
-            assert time.monotonic() < deadline, logs()
+        while True:
+            texts = [path.read_text(encoding="utf-8") for path in tmp_path.glob(f"results/runs/*/*/*/{file}")]
+            if sum(words in text for text in texts) == 2:
+                return
+            assert time.monotonic() < deadline, texts
             time.sleep(0.1)
 
     with (
@@ -90,14 +91,14 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
         subprocess.Popen(command, cwd=tmp_path, stderr=said, start_new_session=True) as sweep,
     ):
         try:
-            wait_for("update 1/100000")
+            wait_for('"update": 1,', HISTORY)
             members = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text(encoding="utf-8").split()
         finally:
             if how == signal.SIGINT:
                 os.killpg(sweep.pid, how)
                 assert sweep.wait(10) == 128 + how
             sweep.kill()
-    wait_for("saved at update")
+    wait_for("saved at update", WORKER_LOG)
     deadline = time.monotonic() + 10
     while any(_alive(member) for member in members) and time.monotonic() < deadline:
         time.sleep(0.1)
