@@ -99,7 +99,7 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
                 assert sweep.wait(10) == 128 + how
             sweep.kill()
     wait_for("saved at update", WORKER_LOG)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LIMIT
     while any(_alive(member) for member in members) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(members) >= 2 and not any(_alive(member) for member in members)

@@ -107,16 +107,16 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
         with worker, passed_on(worker) as asked_to_stop:
             try:
                 while (code := _code(worker)) is None:
-                    if progress.look():
+                    if not asked_to_stop.is_set() and progress.look():
                         tracker.update()
             except BaseException:
                 worker.kill()
                 raise
-    progress.look()
     outcome = _outcome(folder)
     if asked_to_stop.is_set():
         stopped = outcome is not None and outcome["status"] == "stopped"
         raise Preempted(outcome["reason"] if stopped else "it goes on from its last checkpoint")
+    progress.look()
     if code == 0:
         return "finished", None
     if outcome is None:  # it crashed, was killed, or had no room to say why
