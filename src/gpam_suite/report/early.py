@@ -1,5 +1,6 @@
 """Tables of the experiments whose models had hardly begun to learn (`results/early-training.md`)."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -8,6 +9,7 @@ from typing import Any
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
+from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.records.folder import read_history
 from gpam_suite.report.perturbed_section import title as kind_title
 from gpam_suite.report.tables import difference_cell, metric_title
@@ -16,6 +18,7 @@ from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINAB
 from gpam_suite.stats.curves import QUANTITIES, validation
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS
 
+ORDER = 5
 HALF, HALF_SUM = "softmax_half", "dagpam_half_sum"
 
 
@@ -178,6 +181,22 @@ def noise(titles: Mapping[str, str], aggregates: Sequence[Aggregate], results: P
                     formatting.estimate(*scaled) if scaled else MISSING,
                 ]
             )
+    return markdown(head, lines)
+
+
+def references(titles: Mapping[str, str], aggregates: Sequence[Aggregate], results: Path) -> str:
+    """Language models beside what counting alone reaches on the same test set."""
+    head = ["Experiment", "Metric", f"Kneser-Ney, {ORDER}-gram", "softmax", "Best model of the experiment"]
+    lines = []
+    for found in aggregates:
+        data = found.reference["data"]
+        path = reference_file(results, data["name"], data["checksum"], ORDER)
+        if path.is_file() and _has(found, BASELINE, FIXED):
+            best = min((row for row in found.rows if row.finished), key=lambda row: row.summary(found.metric).mean)
+            counted = json.loads(path.read_text(encoding="utf-8"))[found.metric]
+            own = [titles[found.experiment], metric_title(found).removeprefix("Test ")]
+            own += [formatting.number(counted, found.digits), _score(found, row_of(found, BASELINE))]
+            lines.append([*own, f"{best.label}: {_score(found, best)}"])
     return markdown(head, lines)
 
 

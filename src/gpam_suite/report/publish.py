@@ -177,6 +177,7 @@ def _tables(
         "verdicts": verdicts.table(read_papers(published), findings),
         "counted": verdicts.counted(titles, counted, findings),
         "early-facts": early.facts(early_ones),
+        "early-references": early.references(titles, early_ones, published),
         "early-scores": early.scores(titles, early_ones),
         "early-sums": early.sums(titles, early_ones),
         "early-moving": early.moving(titles, early_ones),

@@ -78,7 +78,7 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
 
     caption = (
         "Differences to softmax, paired by seed, in percent of softmax's test score; to the right is better. Mean over "
-        f"seeds with its 95 % interval (t), not corrected for how many there are. {_seeds(drawn)}"
+        f"seeds with its 95 % interval (t), not corrected for how many there are. Arrows: it goes on. {_seeds(drawn)}"
     )
     return Plot(name, caption, 0.9 + 0.42 * len(drawn), paint)
 
@@ -109,7 +109,7 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
                 axes.fill_between(curve.updates, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
                 axes.plot(curve.updates, curve.mean, label=row.label, **style)
             logarithmic(axes.yaxis)
-            axes.set_title(titles[found.experiment], fontsize=8)
+            axes.set_title(titles[found.experiment].replace(", ", ",\n"), fontsize=8)
             axes.set_xlabel("Updates", fontsize=8)
             axes.set_ylabel(
                 title(drawn[0][1].quantity, found.task).replace(" per ", "\nper ") + " (log scale)", fontsize=7
