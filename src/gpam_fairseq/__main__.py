@@ -71,9 +71,9 @@ def _main(words: list[str]) -> int:
         print(f"gpam_fairseq: unknown command '{command}'{did_you_mean(command, COMMANDS)} ({wanted})", file=sys.stderr)
         return 2
     sys.argv[0] = f"gpam_fairseq {command}"
-    if not switch.wanted():
-        calibration.use(calibration.PLAIN)
     try:
+        if not switch.wanted():
+            calibration.use(calibration.PLAIN)
         with _one_sentence_for_wrong_arguments(), fast_step() if switch.wanted() else contextlib.nullcontext():
             check_arguments(command, words[1:])
             importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}").cli_main()
