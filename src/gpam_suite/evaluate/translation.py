@@ -1,5 +1,6 @@
 """Translation by beam search, and BLEU, chrF and TER by sacreBLEU."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,57 @@ from gpam_suite.records.folder import HYPOTHESES, write_scores
 
 
 @dataclass(frozen=True)
+class References:
+    """What the references of a test set are, judged by the text itself: ``tokenised`` where the stops at the ends of
+    lines stand apart from the words, ``lowercased`` where no letter is a capital."""
+
+    tokenised: bool
+    lowercased: bool
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> "References":
+        """Of the lines of a text."""
+        ends = [line.rstrip() for line in lines]
+        stops = [end for end in ends if end and end[-1] in ".?!" and len(end) > 1]
+        apart = sum(end[-2].isspace() for end in stops)
+        text = "".join(ends)
+        return cls(bool(stops) and apart >= _APART * len(stops), any(map(str.islower, text)) and text == text.lower())
+
+    @property
+    def protocol(self) -> dict[str, str]:
+        """For a record; nothing where they are raw, cased text, with which BLEU is comparable."""
+        words = [word for word, so in (("tokenised", self.tokenised), ("lower-cased", self.lowercased)) if so]
+        return {"references": ", ".join(words)} if words else {}
+
+
+_APART = 0.99
+"""Share of stops that stand apart in tokenised text; in raw text hardly any does."""
+
+
+@dataclass(frozen=True)
 class TranslationScore:
-    """Corpus scores of detokenised text. ``sentences`` holds BLEU's sufficient statistics of each sentence."""
+    """Corpus scores of text. ``sentences`` holds BLEU's sufficient statistics of each sentence."""
 
     bleu: float
     chrf: float
     ter: float
     signature: str
+    references: References
     hypotheses: list[str]
     sentences: list[dict[str, Any]]
 
 
 class Metrics:
-    """sacreBLEU's ``bleu`` and ``chrf``, and BLEU's sufficient statistics of one line."""
+    """sacreBLEU's ``bleu`` and ``chrf``, and BLEU's sufficient statistics of one line.
 
-    def __init__(self, lowercase: bool) -> None:
-        self.bleu = sacrebleu.BLEU(lowercase=lowercase)
+    ``tokenised`` text is scored as it is (``tok:none``): sacreBLEU's own tokeniser is for raw text.
+    """
+
+    def __init__(self, lowercase: bool, tokenised: bool = False) -> None:
+        given = {"lowercase": lowercase, "force": tokenised} | ({"tokenize": "none"} if tokenised else {})
+        self.bleu = sacrebleu.BLEU(**given)
         self.chrf = sacrebleu.CHRF(lowercase=lowercase)
-        self._line = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)
+        self._line = sacrebleu.BLEU(**given, effective_order=True)
 
     def statistics(self, hypothesis: str, reference: str) -> list[int]:
         """System length, reference length, matches and totals of the n-grams of order 1 to 4."""
@@ -76,15 +110,19 @@ def to_device(value: Any, device: torch.device) -> Any:
 def score_translation(
     model: Any, task: Any, prepared: Any, split: str, *, beam: int, length_penalty: float, max_tokens: int
 ) -> TranslationScore:
-    """BLEU, chrF and TER (Snover et al. 2006, in percent) of ``split`` against the raw, untokenised references.
+    """BLEU, chrF and TER (Snover et al. 2006, in percent) of ``split`` against the data set's own references.
 
+    They are raw, untokenised text, and BLEU is comparable with that of others; where the data set itself came tokenised
+    it is scored as it is, and the signature (``tok:none``) and ``references`` say so, as what fairseq's own scripts
+    print of such text, comparable only with scores of the same tokens.
     Without regard to case where the preprocessing lower-cases the text; the signature says so (``case:lc``). TER is by
     sacreBLEU's defaults, which never regard case.
     """
     segmented = translate(model, task, split, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens)
     hypotheses = [prepared.postprocess(line) for line in segmented]
     references = prepared.reference(split).read_text(encoding="utf-8").split("\n")[:-1]
-    metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"])
+    kind = References.of(references)
+    metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"], kind.tokenised)
     score = metrics.bleu.corpus_score(hypotheses, [references])
     sentences = [
         {"sentence": index, "bleu": metrics.statistics(hypothesis, reference)}
@@ -92,7 +130,7 @@ def score_translation(
     ]
     chrf = metrics.chrf.corpus_score(hypotheses, [references]).score
     ter = sacrebleu.TER().corpus_score(hypotheses, [references]).score
-    return TranslationScore(score.score, chrf, ter, str(metrics.bleu.get_signature()), hypotheses, sentences)
+    return TranslationScore(score.score, chrf, ter, str(metrics.bleu.get_signature()), kind, hypotheses, sentences)
 
 
 def evaluate(
@@ -110,7 +148,7 @@ def evaluate(
     )
     write_scores(folder, score.sentences)
     write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in score.hypotheses))
-    protocol = {**decoding(evaluation), "sacrebleu": score.signature, "split": "test"}
+    protocol = {**decoding(evaluation), "sacrebleu": score.signature, **score.references.protocol, "split": "test"}
     return {"test_bleu": score.bleu, "test_chrf": score.chrf, "test_ter": score.ter}, protocol
 
 

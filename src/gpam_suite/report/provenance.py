@@ -62,6 +62,8 @@ def how_to_read(aggregate: Aggregate) -> list[str]:
         lines += _on_differences(aggregate, aggregate.baseline)
     if any(row.overrides_label != DEFAULT_OPTIONS for row in aggregate.rows):
         lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
+    if kind := aggregate.reference["protocol"].get("references"):
+        lines.append(f"BLEU of {kind} text as it is: comparable only with scores of the same tokens, not of raw text.")
     if aggregate.usual:
         usual = ", ".join(f"{name} {value}" for name, value in aggregate.usual.items())
         lines.append(f"A row whose settings differ from the baseline's is named after them; elsewhere: {usual}.")

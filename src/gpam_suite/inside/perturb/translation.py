@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import Metrics, to_device, translate_sentences
+from gpam_suite.evaluate.translation import Metrics, References, to_device, translate_sentences
 from gpam_suite.inside.perturb.adversarial import input_gradient
 from gpam_suite.inside.perturb.noise import alphabet
 from gpam_suite.inside.texts import SPLIT, spread
@@ -33,7 +33,7 @@ class Sentences:
         self.letters = alphabet(sources)
         self._source = Encoder.of(prepared, prepared.source_lang, self.dictionary)
         self._target = Encoder.of(prepared, prepared.target_lang, task.target_dictionary)
-        self._metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"])
+        self._metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"], References.of(references).tokenised)
 
     def read(self, lines: list[str]) -> list[Tensor]:
         """Sub-word ids of source sentences, tokenised and segmented as the training text was."""
