@@ -5,6 +5,7 @@ import sys
 
 from gpam.errors import UsageError
 from gpam_suite.common.arguments import Parser
+from gpam_suite.common.markup import shown
 from gpam_suite.run.command_line import guarded
 
 
@@ -28,9 +29,9 @@ def main() -> None:
     except UnicodeDecodeError as error:
         raise UsageError(f"the text is not UTF-8 (byte {error.start}); convert it") from None
     if given.what == "translate":
-        print("".join(f"{line}\n" for line in model.translate(text.removesuffix("\n").split("\n"))), end="")
+        print("".join(f"{shown(line)}\n" for line in model.translate(text.removesuffix("\n").split("\n"))), end="")
     elif given.what == "write":
-        print(model.write(text.removesuffix("\n"), given.tokens, given.temperature, given.top_k, given.seed))
+        print(shown(model.write(text.removesuffix("\n"), given.tokens, given.temperature, given.top_k, given.seed)))
     else:
         score = model.score(text)
         print(f"perplexity {score.perplexity:.2f} by {model.config['unit']} ({score.words:,}; {score.tokens:,} tokens)")

@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 from data_helpers import ENGLISH, GERMAN, write
 
 from gpam.errors import UsageError
-from gpam_suite.benchmark import preparation, record
+from gpam_suite.benchmark import memory, preparation, record
 from gpam_suite.benchmark.comparison import Contender, compare
 from gpam_suite.benchmark.memory import peak_bytes_of_processes
 from gpam_suite.benchmark.page import pages
@@ -98,9 +99,17 @@ def test_further_numbers_are_measured_of_a_right_contender_only():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
-def test_the_peak_is_that_of_all_processes_at_once():
-    """Two processes of 60 MB and 30 MB at a time, and then one of 40 MB, beside one that was there before."""
+def test_the_peak_is_that_of_all_processes_at_once(monkeypatch):
+    """Two processes of 60 MB and 30 MB at a time, and then one of 40 MB, beside one that was there before; each stays
+    until it was looked at twice, however slow the machine."""
+    looks, stock = Counter(), memory._proportional_bytes
 
+    def look(process):
+        found = stock(process)
+        looks[process] += 1
+        return found
+
+    monkeypatch.setattr(memory, "_proportional_bytes", look)
     code = "import sys; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print('held', flush=True); sys.stdin.read()"
 
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -108,7 +117,8 @@ def test_the_peak_is_that_of_all_processes_at_once():
     def hold(*sizes):
         processes = [subprocess.Popen([sys.executable, "-S", "-c", code, str(size)], **pipes) for size in sizes]
         assert [process.stdout.readline() for process in processes] == [b"held\n"] * len(sizes)
-        time.sleep(0.5)
+        while any(looks[process.pid] < 2 for process in processes):
+            time.sleep(0.01)
         for process in processes:
             process.communicate()
 

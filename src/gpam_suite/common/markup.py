@@ -1,6 +1,7 @@
 """Cells of text as a Markdown or a LaTeX table."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from gpam_suite.common.formatting import MISSING
 
@@ -42,6 +43,31 @@ _TEXT_COLUMNS |= {
     "Against",
 }
 
+_TAG = re.compile("<(?=[A-Za-z/!?])")
+
+
+def shown(text: str) -> str:
+    """``text`` for a terminal or a file: what would act there (an escape, a bell, a carriage return, half a character)
+    as the name that Python gives it; line feeds and tabs stay."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in str(text))
+
+
+def inert(text: str) -> str:
+    """``text`` of a record, a label or a command on one line of a Markdown page: no tag in it is one."""
+    return _TAG.sub("&lt;", " ".join(shown(text).split()))
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list in Markdown, each line :func:`inert`."""
+    return "".join(f"- {inert(line)}\n" for line in lines)
+
+
+def code(lines: Iterable[str]) -> str:
+    """Commands as a block of Markdown, one a line, whatever is in them."""
+    text = "".join(f"{' '.join(shown(line).split())}\n" for line in lines)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{fence}sh\n{text}{fence}\n"
+
 
 def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     """A Markdown table; a status column with nothing to say is left out, numbers are set to the right."""
@@ -49,9 +75,7 @@ def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
         head, table = head[:-1], [line[:-1] for line in table]
     rule = [":---" if title in _TEXT_COLUMNS else "---:" for title in head]
     lines = [head, rule, *table]
-    return "".join(
-        f"| {' | '.join(_one_line(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
-    )
+    return "".join(f"| {' | '.join(inert(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def latex(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
@@ -72,7 +96,7 @@ def latex(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(str(text).split())
+    return " ".join(shown(text).split())
 
 
 def _escape_latex(text: str) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gpam_suite.common.markup import markdown
+from gpam_suite.common.markup import markdown, shown
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def print_sections(sections: Sequence[Section]) -> None:
 
 def as_markdown(section: Section) -> str:
     """A heading, a paragraph a line, and Markdown tables."""
-    blocks = [f"{block}\n" if isinstance(block, str) else markdown(block.head, block.cells) for block in section.blocks]
+    blocks = [
+        f"{shown(block)}\n" if isinstance(block, str) else markdown(block.head, block.cells) for block in section.blocks
+    ]
     return "\n".join([f"## {section.title}\n", *blocks])
 
 
@@ -47,11 +49,11 @@ def _for_a_terminal(console: Console, section: Section) -> None:
     console.print(Text(f"\n{section.title}", style="bold"))
     for block in section.blocks:
         if isinstance(block, str):
-            console.print(Text(block))  # as it is: text of a test set may hold what rich takes for markup
+            console.print(Text(shown(block)))  # as it is: text of a test set may hold what rich takes for markup
             continue
         table = RichTable(box=box.SIMPLE_HEAD)
         for number, title in enumerate(block.head):
             table.add_column(Text(title), justify="right" if number else "left", overflow="fold")
         for line in block.cells:
-            table.add_row(*map(Text, line))
+            table.add_row(*(Text(shown(cell)) for cell in line))
         console.print(table)

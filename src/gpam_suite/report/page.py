@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_files
+from gpam_suite.common.markup import bullets, inert
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report.claims import render_claims
@@ -79,7 +80,7 @@ def _render(results: Path, aggregates: list[Aggregate], left_out: Mapping[str, s
         parts.append("".join(["The experiments:\n\n", *_contents(aggregates)]))
     else:
         parts.append("No run has been recorded yet.\n")
-    parts += [f"{name} is left out. {reason}\n" for name, reason in left_out.items()]
+    parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
     parts += [part for aggregate in aggregates for part in _section(aggregate)]
     parts += inside(results, aggregates)
     parts += perturbed(results, aggregates)
@@ -108,12 +109,12 @@ def _section(aggregate: Aggregate) -> list[str]:
         f"[LaTeX]({quote(f'tables/{name}.tex')}).\n"
     ]
     return [
-        f"## {aggregate.experiment}\n",
+        f"## {inert(aggregate.experiment)}\n",
         f"{TASKS[aggregate.task].title}, {aggregate.reference['dataset_label']}.\n",
         short_table(aggregate),
         *table,
         *(plot.markdown(aggregate.experiment) for plot in plots(aggregate)),
-        "".join(f"- {line}\n" for line in [*how_to_read(aggregate), *provenance(aggregate)]),
+        bullets([*how_to_read(aggregate), *provenance(aggregate)]),
         f"{HOW_MADE}\n",
         command_block(aggregate),
     ]

@@ -18,6 +18,7 @@ from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from gpam_suite.common.files import safe_name
+from gpam_suite.common.markup import inert
 
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 GREY = "#bbbbbb"
@@ -65,7 +66,7 @@ class Plot:
     def markdown(self, experiment: str, folder: str = "") -> str:
         """The figure with its caption, for a page from which ``folder`` leads to the results."""
         link = self.path(Path(folder), experiment).as_posix()
-        return f"![{self.name} of {experiment}]({quote(link)})\n\n*{self.caption}*\n"
+        return f"![{self.name} of {inert(experiment)}]({quote(link)})\n\n*{inert(self.caption)}*\n"
 
 
 def render(plot: Plot, suffix: str = "svg") -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import listed
+from gpam_suite.common.markup import code
 from gpam_suite.records.folder import Record
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
@@ -50,7 +51,7 @@ def commands(aggregate: Aggregate) -> list[str]:
 
 def command_block(aggregate: Aggregate) -> str:
     """:func:`commands` as a block of Markdown, one a line."""
-    return "```sh\n" + "".join(f"{command}\n" for command in commands(aggregate)) + "```\n"
+    return code(commands(aggregate))
 
 
 def how_to_read(aggregate: Aggregate) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.formatting import MISSING
-from gpam_suite.common.markup import latex, markdown
+from gpam_suite.common.markup import bullets, inert, latex, markdown
 from gpam_suite.common.tasks import RECALL, TASKS
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.paper import Paper, paper_lines, paper_rows, read_papers
@@ -228,9 +228,9 @@ def _page(aggregate: Aggregate, papers: list[Paper]) -> str:
     chosen = columns(aggregate)
     paper_head, paper_table = paper_rows(papers, aggregate.task)
     parts = [
-        f"# {aggregate.experiment}\n",
+        f"# {inert(aggregate.experiment)}\n",
         markdown(header(chosen), cells(aggregate, chosen)),
-        "".join(f"- {line}\n" for line in [*how_to_read(aggregate), *provenance(aggregate)]),
+        bullets([*how_to_read(aggregate), *provenance(aggregate)]),
         f"{HOW_MADE}\n",
         command_block(aggregate),
     ]
@@ -238,7 +238,7 @@ def _page(aggregate: Aggregate, papers: list[Paper]) -> str:
         parts += [
             "## The paper reports (other data or scale: not comparable)\n",
             markdown(paper_head, paper_table),
-            "".join(f"- {line}\n" for line in paper_lines(papers)),
+            bullets(paper_lines(papers)),
         ]
     return "\n".join(parts)
 

@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UNREAD_EXIT, UsageError, did_you_mean, nobody_reads
 from gpam_suite.common.failures import to_mend
+from gpam_suite.common.markup import shown
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.config.trust import guarded_composition
@@ -93,7 +94,7 @@ def guarded(work: Callable[[], Any]) -> int:
         refused = error.__cause__ if isinstance(error.__cause__, UsageError) else error
         return _complain((str(refused).splitlines() or [type(refused).__name__])[0])
     except RunFailed as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        print(f"{Path(sys.argv[0]).name}: {shown(str(error))}", file=sys.stderr)
         return 1
     except Preempted as stopped:
         return _stopped(asked_by(), f": {stopped}; the same command goes on")
@@ -121,8 +122,8 @@ class RunFailed(Exception):
 
 def _complain(sentence: str) -> int:
     """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
-    line = "".join(sign if sign.isprintable() else " " if sign.isspace() else ascii(sign)[1:-1] for sign in sentence)
-    print(f"{Path(sys.argv[0]).name}: {' '.join(line.split())}", file=sys.stderr)
+    line = " ".join(shown(" ".join(sentence.split())).split())
+    print(f"{Path(sys.argv[0]).name}: {line}", file=sys.stderr)
     return USAGE_ERROR
 
 

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically, write_files
 from gpam_suite.common.formatting import count, number
+from gpam_suite.common.markup import inert
 from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import sha256
@@ -98,11 +99,11 @@ def card(record: Record, prepared: Prepared) -> str:
     metrics = [f"| {name} | {number(value, 3)} |" for name, value in record["metrics"].items()]
     return "\n".join(
         [
-            f"# {record['model_label']}, {record['dataset_label']}",
+            f"# {inert(record['model_label'])}, {inert(record['dataset_label'])}",
             "",
             "| | |",
             "| :--- | :--- |",
-            *(f"| {name} | {value} |" for name, value in rows),
+            *(f"| {name} | {inert(value)} |" for name, value in rows),
             "",
             "One seed of one small training: what it shows about the attention is in the table of the experiment "
             f"`{record['experiment']}`, over seeds, not here.",
