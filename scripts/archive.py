@@ -1,9 +1,10 @@
-"""One archive of your runs, histories, hypotheses and analyses, without checkpoints: archive.py [RESULTS]."""
+"""One archive of your runs, histories, hypotheses and analyses, without checkpoints."""
 
 import sys
 from pathlib import Path
 
 from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives
 from gpam_suite.run.command_line import guarded
@@ -13,10 +14,11 @@ SUFFIXES = {".json", ".jsonl", ".yaml", ".txt"}
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    results = Path(words[0] if words else "results/local").resolve()
-    if len(words) > 1 or not (results / "runs").is_dir():
-        raise UsageError(f"got '{' '.join(words) or results}', wanted a results folder that has runs: {__doc__}")
+    parser = Parser(description=__doc__)
+    parser.add_argument("results", nargs="?", type=Path, default=Path("results/local"), help="default: %(default)s")
+    results = parser.parse_args().results.resolve()
+    if not (results / "runs").is_dir():
+        raise UsageError(f"got '{results}', wanted a results folder that has runs")
     found = (path for path in results.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
     named = {path.relative_to(results): path for path in found}
     files = {name.as_posix(): path.read_bytes() for name, path in named.items() if not LEFT_OUT & {*name.parts}}

@@ -1,21 +1,24 @@
-"""Publish runs: publish.py [FOLDER ...] puts the runs of results folders into results/ and makes its tables again."""
+"""Put the runs of results folders into results/, and make its tables again."""
 
 import sys
 from pathlib import Path
 
 from gpam.errors import UsageError
+from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import write_files
 from gpam_suite.report.publish import publish, remake
 from gpam_suite.run.command_line import guarded
 
 
 def main() -> None:
-    folders = sys.argv[1:]
-    for name in folders:
-        if not Path(name).is_dir():
-            raise UsageError(f"got '{name}', which is no folder, wanted results folders such as results/local.")
-    for name in folders:
-        for path in publish(Path(name)):
+    parser = Parser(description=__doc__)
+    parser.add_argument("folders", nargs="*", type=Path, help="such as results/local; none: only the tables")
+    folders = parser.parse_args().folders
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"got '{folder}', which is no folder, wanted results folders such as results/local.")
+    for folder in folders:
+        for path in publish(folder):
             print(path)
     for path in write_files(remake()):
         print(path)

@@ -28,6 +28,7 @@ from gpam.attention import names
 from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender
 from gpam_suite.benchmark.settings import Settings
+from gpam_suite.common.tasks import LM
 from gpam_suite.config.compose import CONFIGS
 
 UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the first line is not counted
@@ -113,7 +114,7 @@ def flags(cfg: DictConfig, case: Case) -> list[str]:
     tree["optimization"] |= {"max_update": UPDATES, "update_freq": [1]}
     if case.max_tokens is not None:
         tree["dataset"]["max_tokens"] = case.max_tokens
-    if cfg.recipe.task == "lm":
+    if cfg.recipe.task == LM.name:
         width = tree["model"]["decoder_embed_dim"]
         tree["model"] |= {"decoder_input_dim": width, "decoder_output_dim": width}
     words = ["--task", tree["task"]["_name"]]
@@ -137,14 +138,14 @@ def _flag(key: str, value: Any) -> list[str]:
 
 def model_words(cfg: DictConfig, attention: str) -> list[str]:
     """Which model: fairseq's own (``stock``), or the plugin's with a mechanism."""
-    stock, ours = {"lm": ("transformer_lm", "gpam_lm")}.get(cfg.recipe.task, ("transformer", "gpam_nmt_base"))
+    stock, ours = {LM.name: ("transformer_lm", "gpam_lm")}.get(cfg.recipe.task, ("transformer", "gpam_nmt_base"))
     return ["--arch", stock] if attention == "stock" else ["--arch", ours, "--attention", attention]
 
 
 def _write_text(folder: Path, case: Case, task: str, seed: int) -> None:
     draw = random.Random(seed)
     spread = case.words // 2
-    sides = [("src", "tgt"), ()][task == "lm"]
+    sides = [("src", "tgt"), ()][task == LM.name]
     first = [list(range(at, min(at + case.words, case.types))) for at in range(0, case.types, case.words)]
     random_lines = [
         [draw.randrange(case.types) for _ in range(draw.randint(case.words - spread, case.words + spread))]
