@@ -106,7 +106,7 @@ def test_setup_ends_with_what_pip_says(setup):
 
 @pytest.fixture
 def setup(tmp_path):
-    """scripts/setup.sh with a pip that only notes how it is called, or fails with a sentence."""
+    """scripts/setup.sh with a pip that only notes how it is called, or fails with a sentence; and those calls."""
 
     def called(*settings: str, sentence: str = "") -> tuple[subprocess.CompletedProcess, list[str]]:
         (tmp_path / "venv" / "bin").mkdir(parents=True)
@@ -116,6 +116,7 @@ def setup(tmp_path):
         python.chmod(0o755)
         script = ["bash", "scripts/setup.sh", sys.executable, str(tmp_path / "venv"), *settings]
         ended = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
-        return ended, python.with_name("python.calls").read_text(encoding="utf-8").splitlines()
+        calls = python.with_name("python.calls").read_text(encoding="utf-8").splitlines()
+        return ended, [call for call in calls if call.startswith("-m pip")]
 
     return called
