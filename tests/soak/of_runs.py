@@ -121,6 +121,24 @@ PARTS = (
         f"{_SAME}::test_a_preparation_that_was_changed_is_not_trained_on",
     ),
     Part(
+        "changed-stage",
+        TRUE,
+        "No flipped bit of a finished stage or preparation is read: it is made again, or refused.",
+        "tests/gpam_suite/test_data_stages.py::test_a_stage_that_was_changed_in_place_is_made_again",
+    ),
+    Part(
+        "flipped-bits",
+        TRUE,
+        "No flipped bit of a checkpoint gives other weights.",
+        "tests/gpam_fairseq/test_no_strangers_code.py::test_no_flipped_bit_of_a_checkpoint_gives_other_weights",
+    ),
+    Part(
+        "changed-run",
+        TRUE,
+        "A run whose configuration, text, dictionary or checkpoint changed is not evaluated, exported or looked into.",
+        "tests/gpam_suite/test_run.py::test_what_changed_under_a_run_is_not_read_again",
+    ),
+    Part(
         "updates",
         LONG,
         "Memory does not grow with the updates of a training.",
