@@ -39,6 +39,7 @@ def made(tmp_path_factory):
 
 @pytest.mark.parametrize("task", ["lm", "nmt"])
 @pytest.mark.parametrize("mechanism", names())
+@pytest.mark.filterwarnings("ignore:attention 'neutreno' in a stack of one layer")
 def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     model, fairseq_task, prepared = made(task, mechanism)
     found = look(model, fairseq_task, prepared, 1, maps=True)

@@ -2,6 +2,8 @@
 
 import re
 
+from gpam_fairseq.install import NO_ATTENTION
+
 import pytest
 from runs import composed
 
@@ -36,7 +38,7 @@ def test_every_model_composes_on_both_tasks(model):
 
 def test_every_mechanism_has_a_configuration():
     attentions = {composed(f"model={model}").model.attention for model in group("model")}
-    assert attentions == set(names())
+    assert attentions == {*names(), NO_ATTENTION}
 
 
 @pytest.mark.parametrize("dataset", group("dataset"))

@@ -15,6 +15,7 @@ from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.data import prepare
+from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.tools.cost import (
     LAUNCHES_A_LAYER,
@@ -62,6 +63,10 @@ def published() -> dict[tuple[str, str], list]:
     return groups
 
 
+def configuration(record):
+    return OmegaConf.create(archives.read_bytes(record.folder / "config.yaml").decode())
+
+
 def measured(records, work) -> tuple[float, float] | None:
     """Median tokens a second and seconds of training; None where every run gave way to other work: its clock says a
     quarter more than its own log of tokens a second."""
@@ -74,7 +79,7 @@ def measured(records, work) -> tuple[float, float] | None:
 
 def read_workload(experiment, model) -> tuple[list, Workload]:
     records = published()[experiment, model]
-    return records, workload(OmegaConf.load(records[0].folder / "config.yaml"))
+    return records, workload(configuration(records[0]))
 
 
 @pytest.mark.parametrize(("experiment", "model"), list(published()))
@@ -110,7 +115,7 @@ def test_every_experiment_has_a_plan(experiment, capsys, tmp_path):
 
 def test_a_known_vocabulary_gives_the_parameters_of_the_record():
     records = published()["lm_wikitext2_short", "softmax"]
-    cfg = OmegaConf.load(records[0].folder / "config.yaml")
+    cfg = configuration(records[0])
     vocabulary = records[0]["parameters"]["embedding"] // cfg.fairseq.model.decoder_embed_dim
     work = workload(cfg, vocabulary=vocabulary)
     assert work.parameters == records[0]["parameters"]
