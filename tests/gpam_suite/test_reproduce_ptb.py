@@ -53,6 +53,15 @@ def test_it_says_first_what_it_will_cost(pretended):
     assert f"{runs} runs" in done.stdout and in_all == pytest.approx(runs / 2 * a_run, rel=0.1)
 
 
+def test_it_says_whether_the_recipe_is_frozen(pretended):
+    recipe = pretended / "configs" / "recipe" / "ptb_15x128.yaml"
+    for text, unfrozen in (("# to be frozen\n", True), ("# frozen\n", False)):
+        lines = [line for line in recipe.read_text().splitlines() if "frozen" not in line]
+        recipe.write_text(text + "\n".join(lines) + "\n")
+        done = asked(mirror=pretended / "mirror", scripts=pretended / "scripts")
+        assert ("runs of now do not count" in done.stdout) == unfrozen
+
+
 def test_every_file_is_looked_at_before_anything_starts(pretended):
     for split in ("train", "valid", "test"):
         path = pretended / "mirror" / "ptb" / f"ptb.{split}.txt"
