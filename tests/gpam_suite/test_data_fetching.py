@@ -58,7 +58,7 @@ def test_a_connection_that_brings_nothing_is_given_up_and_its_part_kept(tmp_path
 
 def test_a_killed_download_is_taken_up_by_the_next_process(tmp_path):
     code = (
-        "import os, sys; from gpam_suite.data import fetching, download\n"
+        "import os, sys; from gpam_suite.data.store import fetching, download\n"
         "fetching._BLOCK = 10_000\n"
         "class Bar:\n"
         "    def __init__(self, *_, **__): self.n = 0\n"
