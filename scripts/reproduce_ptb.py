@@ -81,7 +81,8 @@ def _unfrozen() -> str:
     recipe = (ROOT / "configs" / "recipe" / f"{RECIPE}.yaml").read_text(encoding="utf-8")
     if "to be frozen" not in recipe:
         return ""
-    return "; dropout and learning rate are not frozen yet (docs/experiments/penn-treebank.md), so runs of now do not count"
+    page = "docs/experiments/penn-treebank.md"
+    return f"; dropout and learning rate are not frozen yet ({page}), so runs of now do not count"
 
 
 def planned_runs() -> int:

@@ -70,8 +70,8 @@ def changed(draw: st.DrawFn, *whole: Any) -> Any:
 
 
 def _table(record: dict[str, Any], folder: Path) -> None:
-    """A record that is read gives a table, which holds its number, or its experiment is left out; one that cannot be read
-    is in none, nor is the table of an earlier record there still."""
+    """A record that is read gives a table, which holds its number, or its experiment is left out; one that cannot be
+    read is in none, nor is the table of an earlier record there still."""
     results = folder / "results"
     run = results / "runs" / "small_lm" / "softmax-default" / "seed1-0"
     run.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,7 @@ def test_further_numbers_are_measured_of_a_right_contender_only():
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
 def test_the_peak_is_that_of_all_processes_at_once(monkeypatch):
     """Two processes of 60 MB and 30 MB at a time, and then one of 40 MB, beside one that was there before; each stays
-    until it was looked at twice, however slow the machine."""
+    until it was looked at twice when it held them, however slow the machine."""
     looks, stock = Counter(), memory._proportional_bytes
 
     def look(process):
@@ -117,7 +117,8 @@ def test_the_peak_is_that_of_all_processes_at_once(monkeypatch):
     def hold(*sizes):
         processes = [subprocess.Popen([sys.executable, "-S", "-c", code, str(size)], **pipes) for size in sizes]
         assert [process.stdout.readline() for process in processes] == [b"held\n"] * len(sizes)
-        while any(looks[process.pid] < 2 for process in processes):
+        before = {process.pid: looks[process.pid] for process in processes}  # some of them of a process half grown
+        while any(looks[pid] < seen + 2 for pid, seen in before.items()):
             time.sleep(0.01)
         for process in processes:
             process.communicate()
