@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention import reference
+from gpam.attention.backends.masks import bias_of, hidden_by
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
 
@@ -31,14 +32,14 @@ class Masks:
     @property
     def bias(self) -> Tensor | None:
         """What is added to the scores, or nothing."""
-        return self.attn_mask if self.attn_mask is not None and self.attn_mask.is_floating_point() else None
+        return bias_of(self.attn_mask)
 
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
         """Bool, broadcastable to ``[batch, heads, target, source]``: true where a query sees a key."""
         visible = reference.visible_sources(q, k, self.key_padding_mask, self.causal)
         if self.attn_mask is None:
             return visible
-        return visible & ~(self.attn_mask if self.bias is None else self.bias.isneginf())
+        return visible & ~hidden_by(self.attn_mask)
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """``S = Q K^T / sqrt(d_qk)``, and the bias."""
@@ -72,7 +73,7 @@ def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bi
     attn_mask = checked_attn_mask(attn_mask, (*q.shape[:3], source))
     if takes_bias or attn_mask.dtype == torch.bool:
         return attn_mask
-    hidden = attn_mask.isneginf()
+    hidden = hidden_by(attn_mask)
     if (attn_mask.masked_fill(hidden, 0) != 0).any():
         raise UsageError(
             f"attention '{mechanism}' is no softmax of scores that a bias could be added to: got an attn_mask "

@@ -7,12 +7,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from gpam_suite.common.files import write_atomically
 from gpam_suite.data import Prepared
 from gpam_suite.data.kinds.documents import SEPARATOR, split_piece
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import Metrics, decoding, translate
-from gpam_suite.records.folder import HYPOTHESES, write_scores
+from gpam_suite.evaluate.translation import Metrics, decoding, keep, search, translate
 
 
 @dataclass(frozen=True)
@@ -91,17 +89,8 @@ def evaluate(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """See :mod:`gpam_suite.evaluate.score`."""
-    score = score_documents(
-        model,
-        task,
-        prepared,
-        "test",
-        beam=evaluation.beam,
-        length_penalty=evaluation.length_penalty,
-        max_tokens=evaluation.max_tokens,
-    )
-    write_scores(folder, score.documents)
-    write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in score.hypotheses))
+    score = score_documents(model, task, prepared, "test", **search(evaluation))
+    keep(folder, score.documents, score.hypotheses)
     metrics = {
         "test_bleu": score.bleu,
         "test_sentence_bleu": score.sentence_bleu,

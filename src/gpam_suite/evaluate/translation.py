@@ -137,19 +137,21 @@ def evaluate(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """See :mod:`gpam_suite.evaluate.score`."""
-    score = score_translation(
-        model,
-        task,
-        prepared,
-        "test",
-        beam=evaluation.beam,
-        length_penalty=evaluation.length_penalty,
-        max_tokens=evaluation.max_tokens,
-    )
-    write_scores(folder, score.sentences)
-    write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in score.hypotheses))
+    score = score_translation(model, task, prepared, "test", **search(evaluation))
+    keep(folder, score.sentences, score.hypotheses)
     protocol = {**decoding(evaluation), "sacrebleu": score.signature, **score.references.protocol, "split": "test"}
     return {"test_bleu": score.bleu, "test_chrf": score.chrf, "test_ter": score.ter}, protocol
+
+
+def search(evaluation: DictConfig) -> dict[str, Any]:
+    """The arguments of :func:`translate` that the protocol gives."""
+    return {name: evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
+
+
+def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:
+    """Leave the scores of a test set's units and its hypotheses in a run's folder."""
+    write_scores(folder, units)
+    write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in hypotheses))
 
 
 def decoding(evaluation: DictConfig) -> dict[str, Any]:

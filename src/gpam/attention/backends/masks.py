@@ -8,3 +8,13 @@ def hidden_rows(key_padding_mask: Tensor, causal: bool) -> Tensor:
     if causal:
         return (~key_padding_mask).cumsum(-1) == 0
     return key_padding_mask.all(-1, keepdim=True)
+
+
+def bias_of(attn_mask: Tensor | None) -> Tensor | None:
+    """What an ``attn_mask`` adds to the scores: itself where it is of floats, else nothing."""
+    return attn_mask if attn_mask is not None and attn_mask.is_floating_point() else None
+
+
+def hidden_by(attn_mask: Tensor) -> Tensor:
+    """Bool, True where an ``attn_mask`` hides a key: itself, or the places of ``-inf``."""
+    return attn_mask.isneginf() if attn_mask.is_floating_point() else attn_mask

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gpam.attention.backends.masks import bias_of, hidden_by
 from gpam.errors import UsageError, did_you_mean
 
 Weight = float | Tensor
@@ -61,7 +62,7 @@ class Problem:
     @property
     def bias(self) -> Tensor | None:
         """What is added to the scores."""
-        return self.attn_mask if self.attn_mask is not None and self.attn_mask.is_floating_point() else None
+        return bias_of(self.attn_mask)
 
     def visible(self) -> Tensor | None:
         """Bool, broadcastable to ``[batch, heads, target, source]``: True where the key is visible; None: all are."""
@@ -71,7 +72,7 @@ class Problem:
             past = past.tril(self.source - self.target)
             visible = past if visible is None else visible & past
         if self.attn_mask is not None:
-            seen = ~self.attn_mask if self.bias is None else ~self.bias.isneginf()
+            seen = ~hidden_by(self.attn_mask)
             visible = seen if visible is None else visible & seen
         return visible
 
