@@ -15,7 +15,7 @@ def compiled_library(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "path", lambda: built)
         said = library.build()
-        compilers = [name for name in library._COMPILERS if shutil.which(name)]
+        compilers = [name for name in library.c_library.COMPILERS if shutil.which(name)]
         assert (library.load() is not None) == bool(compilers), said
         patch.setattr(calibration, "path", lambda: built.with_name("backends.json"))  # never measured
         calibration._of_this_process.cache_clear()

@@ -218,7 +218,7 @@ def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
 
 def test_building_says_what_became_of_it(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(library.shutil, "which", lambda name: None)
+        patch.setattr(library.c_library.shutil, "which", lambda name: None)
         assert library.build(tmp_path / "a.so").startswith("no C compiler: ")
     with monkeypatch.context() as patch:
         patch.setattr(library, "SOURCE", tmp_path / "rows.c")

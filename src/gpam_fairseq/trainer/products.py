@@ -11,19 +11,17 @@ loadable or is not needed (another processor, macOS), products are computed as t
 import contextlib
 import ctypes
 import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from gpam_fairseq.trainer import switch
 
+from gpam import c_library
 from gpam.errors import UsageError
 
 FUNCTION = "mkl_serv_intel_cpu_true"
 _SOURCE = f"int {FUNCTION}(void) {{ return 1; }}\n"
-_COMPILERS = ("cc", "gcc", "clang")
 
 
 class Products(NamedTuple):
@@ -39,24 +37,16 @@ _state = Products(False, "the processor is asked by nobody yet")
 
 def library() -> Path:
     """Where set-up puts the library: in the Python environment."""
-    return Path(sys.prefix) / "lib" / "gpam" / "intel_products.so"
+    return c_library.folder() / "intel_products.so"
 
 
 def build(path: Path | None = None) -> str:
     """Compile the library; returns a sentence that says what became of it."""
     path = path or library()
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if not _possible():
         return "fast matrix products need no library here"
-    if compiler is None:
-        return "no C compiler: on an AMD processor, matrix products stay slow"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    command = [compiler, "-x", "c", "-shared", "-fPIC", "-O1", "-o", str(path), "-"]
-    done = subprocess.run(command, input=_SOURCE, text=True, capture_output=True, check=False)
-    if done.returncode:
-        path.unlink(missing_ok=True)
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return f"{compiler} failed ({last}): on an AMD processor, matrix products stay slow"
+    if why := c_library.build(_SOURCE, path, "-O1"):
+        return f"{why}: on an AMD processor, matrix products stay slow"
     return f"fast matrix products of AMD processors: {path}"
 
 

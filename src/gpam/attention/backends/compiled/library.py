@@ -8,16 +8,14 @@ numbers is not used.
 import ctypes
 import functools
 import hashlib
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 
+from gpam import c_library
+
 SOURCE = Path(__file__).with_name("rows.c")
-_COMPILERS = ("cc", "gcc", "clang")
-_OPTIONS = ("-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+_OPTIONS = ("-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 #: What torch calls the processor's vector instructions, and a compiler's options for them.
 _INSTRUCTIONS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
 
@@ -39,28 +37,15 @@ def path() -> Path:
     """Where this machine's library is, if it was built."""
     version = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
     instructions = torch.backends.cpu.get_cpu_capability().lower().replace(" ", "-")
-    return Path(sys.prefix) / "lib" / "gpam" / f"attention-{version}-{instructions}.so"
+    return c_library.folder() / f"attention-{version}-{instructions}.so"
 
 
 def build(target: Path | None = None) -> str:
     """Compile the library; returns a sentence that says what became of it."""
     target = target or path()
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        return "no C compiler: attention runs by PyTorch's operators alone"
     options = _INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
-    part = target.with_name(f"{target.name}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        command = [compiler, *_OPTIONS, *options, "-o", str(part), str(SOURCE)]
-        subprocess.run(command, text=True, capture_output=True, check=True)
-        part.replace(target)
-    except subprocess.CalledProcessError as error:
-        part.unlink(missing_ok=True)
-        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return f"{compiler} failed ({last}): attention runs by PyTorch's operators alone"
-    except OSError as error:
-        return f"{target} cannot be written ({error.strerror}): attention runs by PyTorch's operators alone"
+    if why := c_library.build(SOURCE.read_text(encoding="utf-8"), target, *_OPTIONS, *options):
+        return f"{why}: attention runs by PyTorch's operators alone"
     load.cache_clear()
     return f"compiled attention: {target}" if load() else f"{target} does not work: attention runs without it"
 

@@ -1,0 +1,35 @@
+"""C libraries that set-up builds into the Python environment, for code that can do without them. Needs no torch."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+COMPILERS = ("cc", "gcc", "clang")
+
+
+def folder() -> Path:
+    """Where they lie: in the Python environment."""
+    return Path(sys.prefix) / "lib" / "gpam"
+
+
+def build(source: str, target: Path, *options: str) -> str | None:
+    """Compile ``source`` to the shared library ``target``, which is there whole or not at all.
+
+    Returns None, or why there is none: no compiler, what the compiler says last, a folder that cannot be written.
+    """
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        return "no C compiler"
+    part = target.with_name(f"{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = [compiler, "-x", "c", *options, "-shared", "-fPIC", "-o", str(part), "-"]
+        subprocess.run(command, input=source, text=True, capture_output=True, check=True)
+        part.replace(target)
+    except subprocess.CalledProcessError as error:
+        part.unlink(missing_ok=True)
+        return f"{compiler} failed ({(error.stderr.strip().splitlines() or ['it said nothing'])[-1]})"
+    except OSError as error:
+        return f"{target} cannot be written ({error.strerror})"
+    return None
