@@ -66,10 +66,16 @@ def table_settings(record: Record) -> dict[str, Any]:
     Empty for a run without ``config.yaml``.
     """
     found = all_settings(record) if _read(record) else {}
-    most, (frequency, *_) = found.pop(MAX_TOKENS, None), found.pop(UPDATE_FREQ, None) or [1]
-    if most:
-        found[BATCH] = most * frequency
-    return {key: value for key, value in found.items() if not _MAY_DIFFER.fullmatch(key)}
+    if batch := tokens_per_update(found):
+        found[BATCH] = batch
+    apart = (MAX_TOKENS, UPDATE_FREQ)
+    return {key: value for key, value in found.items() if key not in apart and not _MAY_DIFFER.fullmatch(key)}
+
+
+def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
+    """:data:`BATCH` of :func:`all_settings`; None where a batch is not counted in tokens."""
+    most, (frequency, *_) = settings.get(MAX_TOKENS), settings.get(UPDATE_FREQ) or [1]
+    return most * frequency if most else None
 
 
 def model_settings(record: Record) -> dict[str, Any]:

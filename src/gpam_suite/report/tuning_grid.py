@@ -1,29 +1,58 @@
-"""``<results>/tuning``: the grid of learning rate and dropout from which a recipe is chosen, by validation alone."""
+"""``<results>/tuning``: the grid of learning rate, dropout and batch from which a recipe is chosen, by validation
+alone."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from gpam_suite.common.formatting import number
+from gpam_suite.common.formatting import MISSING, number
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record, read_records
-from gpam_suite.records.settings import all_settings
+from gpam_suite.records.settings import all_settings, tokens_per_update
 from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
 
 FOLDER = "tuning"
 _QUANTITY = "token_perplexity"
-_LR, _DROPOUT = "fairseq.optimization.lr", "fairseq.model.dropout"
-Setting = tuple[float, float]
+
+
+class Setting(NamedTuple):
+    """A point of the grid."""
+
+    lr: float
+    dropout: float
+    batch: int | None  # tokens an update
+    layer_norm: str
+
+
+_COLUMNS: dict[str, Callable[[Setting], str]] = {
+    "Learning rate": lambda setting: f"{setting.lr:g}",
+    "Dropout": lambda setting: f"{setting.dropout:g}",
+    "Tokens an update": lambda setting: f"{setting.batch:,}" if setting.batch else MISSING,
+    "Layer norm": lambda setting: setting.layer_norm,
+}
+_ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ
+
+
+def _setting(record: Record) -> Setting:
+    settings = all_settings(record)
+    before = settings.get("fairseq.model.decoder_normalize_before")
+    return Setting(
+        lr=settings["fairseq.optimization.lr"][0],
+        dropout=settings["fairseq.model.dropout"],
+        batch=tokens_per_update(settings),
+        layer_norm="pre-LN" if before else "post-LN",
+    )
 
 
 def grid(records: list[Record]) -> dict[Setting, dict[str, float | None]]:
-    """(learning rate, dropout) to model's label to the lowest validation perplexity per token of its training; None for
-    a run that did not finish."""
+    """Setting to model's label, with its options, to the lowest validation perplexity per token of its training; None
+    for a run that did not finish."""
     found: dict[Setting, dict[str, float | None]] = {}
     for record in records:
-        settings = all_settings(record)
-        setting = (settings[_LR][0], settings[_DROPOUT])
         finished = validation(record, _QUANTITY).values() if record["status"] == "finished" else ()
-        found.setdefault(setting, {})[record["model_label"]] = min(finished, default=None)
+        options = "" if record["overrides_label"] == "default" else f" {record['overrides_label']}"
+        found.setdefault(_setting(record), {})[f"{record['model_label']}{options}"] = min(finished, default=None)
     return dict(sorted(found.items()))
 
 
@@ -62,16 +91,23 @@ def _chosen(found: dict[Setting, dict[str, float | None]]) -> list[str]:
     """The table of a grid, and what is best in it."""
     models = list(dict.fromkeys(model for values in found.values() for model in values))
     chosen = {model: best(found, model) for model in models}
+    columns = {
+        title: [text(setting) for setting in found]
+        for title, text in _COLUMNS.items()
+        if title in _ALWAYS or len({text(setting) for setting in found}) > 1
+    }
     rows = []
-    for setting, values in found.items():
+    for number_of, (setting, values) in enumerate(found.items()):
         cells = ["lost" if values.get(model, 0) is None else number(values.get(model)) for model in models]
         cells = [f"**{cell}**" if chosen[model] == setting else cell for model, cell in zip(models, cells, strict=True)]
-        rows.append([f"{setting[0]:g}", f"{setting[1]:g}", *cells])
+        rows.append([*(texts[number_of] for texts in columns.values()), *cells])
     said = [
-        f"{model}: {_name(setting) if setting else 'the grid is not complete'}" for model, setting in chosen.items()
+        f"{model}: {_name(setting, columns) if setting else 'the grid is not complete'}"
+        for model, setting in chosen.items()
+        if len(found) == 1 or sum(model in values for values in found.values()) > 1  # else its options were tried
     ]
-    return [markdown(["Learning rate", "Dropout", *models], rows), f"Best of {'; '.join(said)}.\n"]
+    return [markdown([*columns, *models], rows), f"Best of {'; '.join(said)}.\n"]
 
 
-def _name(setting: Setting) -> str:
-    return f"learning rate {setting[0]:g}, dropout {setting[1]:g}"
+def _name(setting: Setting, columns: Iterable[str]) -> str:
+    return ", ".join(f"{title.lower()} {_COLUMNS[title](setting)}" for title in columns)
