@@ -2,17 +2,9 @@
 
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from gpam_suite.inside.analyse import analyse
 from gpam_suite.report.page import build
 from gpam_suite.run.command_line import run_hydra
 
-
-def main(cfg: DictConfig) -> None:
-    analyse(cfg)
-    build(Path(cfg.results))
-
-
 if __name__ == "__main__":
-    run_hydra("analyse", main)
+    run_hydra("analyse", lambda cfg: (analyse(cfg), build(Path(cfg.results))))

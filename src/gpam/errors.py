@@ -1,10 +1,13 @@
-"""The one exception for a caller's mistake, and the sentence it carries; and how a command ends that nobody reads."""
+"""The one exception for a caller's mistake, and the sentence it carries; and how commands end: unread, or by Ctrl-C."""
 
 import difflib
+import multiprocessing
 import os
 import select
+import signal
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 UNREAD_EXIT = 128 + 13  # that of a program which SIGPIPE ended
 
@@ -33,3 +36,20 @@ def nobody_reads() -> bool:
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
+
+
+def end_by_ctrl_c_while_importing(scripts: Path | None = None) -> None:
+    """Where a command, ``python -m`` or a file in ``scripts``, is being imported, for seconds, Ctrl-C just ends it.
+
+    Python would print what it was importing. :func:`ctrl_c_raises` has it as ever.
+    """
+    starts = sys.argv[0] == "-m" or (scripts is not None and Path(sys.argv[0]).resolve().parent == scripts)
+    first = multiprocessing.current_process().name == "MainProcess"
+    if starts and first and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def ctrl_c_raises() -> None:
+    """A command is imported: from here on Ctrl-C raises KeyboardInterrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,9 @@
 
 from gpam_fairseq.trainer import products
 
+from gpam.errors import end_by_ctrl_c_while_importing
+
+end_by_ctrl_c_while_importing()
 products.use()  # before torch is loaded
 
 import gpam_fairseq.compat  # noqa: E402

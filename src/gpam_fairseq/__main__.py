@@ -20,7 +20,7 @@ from gpam_fairseq.trainer import switch
 from gpam_fairseq.trainer.fast import fast_step
 
 from gpam.attention.backends import calibration
-from gpam.errors import UNREAD_EXIT, UsageError, did_you_mean, nobody_reads
+from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
 
 COMMANDS = ("train", "generate", "eval-lm", "preprocess", "interactive", "validate", "score")
 
@@ -53,6 +53,7 @@ def _one_sentence_for_wrong_arguments() -> Iterator[None]:
 
 
 def main() -> int:
+    ctrl_c_raises()
     try:
         return _main(sys.argv[1:])
     except BrokenPipeError:

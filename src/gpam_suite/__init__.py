@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 
-_SCRIPTS = str(Path(__file__).resolve().parents[2] / "scripts")
+from gpam.errors import end_by_ctrl_c_while_importing
+
+_SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 # Python puts a script's folder first on the path, where scripts/tabulate.py would hide the package of that name
-sys.path[:] = [entry for entry in sys.path if entry != _SCRIPTS]
+sys.path[:] = [entry for entry in sys.path if entry != str(_SCRIPTS)]
+end_by_ctrl_c_while_importing(_SCRIPTS)

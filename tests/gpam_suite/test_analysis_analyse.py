@@ -75,14 +75,19 @@ def test_pages_are_made_again_from_the_numbers_alone(finished, tmp_path):
             assert (again / path.relative_to(results)).read_bytes() == path.read_bytes(), path.name
 
 
-def test_captions_say_data_model_seeds_and_command(finished):
+def test_captions_say_data_model_seeds_and_what_looked_and_the_page_has_each_command_once(finished):
     results, *_ = finished
     (aggregate,) = read_aggregates(results)
     plots = runs.plots(results, aggregate) + theory.plots(results)
     assert len(plots) == 9
     for plot in plots:
-        for word in ("Data: ", "Model", "Seeds: ", "Made by `python scripts/"):
+        for word in ("Data: ", "Model", "Seeds: "):
             assert word in plot.caption, plot.name
+        drawn_from_histories = plot.name in ("gradients", "gradients-by-layer", "scalars")
+        assert ("Made by `python scripts/analyse.py" in plot.caption) != drawn_from_histories, plot.name
+    page = (results / "README.md").read_text(encoding="utf-8")
+    for command in {record["command"] for record in aggregate.records}:
+        assert page.count(command) == 1
 
 
 def test_what_was_looked_at_is_kept_and_a_lost_checkpoint_is_named(finished, tmp_path, caplog):
@@ -217,7 +222,7 @@ def test_more_models_than_lines_can_tell_apart_are_a_table(made_up, monkeypatch)
     assert "models" not in [plot.name for plot in runs.plots(made_up, aggregate)]
     monkeypatch.setattr(runs, "APART", 1)
     (plot,) = [plot for plot in runs.plots(made_up, aggregate) if plot.name == "models"]
-    assert "Models: Softmax, daGPAM. Seeds: 1. Made by" in plot.caption
+    assert "Models: Softmax, daGPAM. Seeds: 1." in plot.caption
     svg = render(plot).decode()
     for words in ("Softmax", "daGPAM", ".29", ".49"):  # the residual behind the layer
         assert f"<!-- {words} -->" in svg

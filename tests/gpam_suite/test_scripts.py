@@ -1,6 +1,7 @@
 """The scripts as a user calls them: exit codes, and one sentence instead of a traceback."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from runs import TINY_LM, places, write_text
 from gpam_suite.records.folder import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = [path for path in (ROOT / "scripts").glob("*.py") if "gpam_suite" in path.read_text(encoding="utf-8")]
 
 
 def call(script, *words, cwd=ROOT):
@@ -82,6 +84,18 @@ def test_a_model_of_ones_own_is_found_by_hydras_search_path(tmp_path):
     assert ended.returncode == 0, ended.stderr
     (record,) = read_records(tmp_path / "results")
     assert record.folder.parent.name == "my_dagpam-lambda_neg=0.3"
+
+
+@pytest.mark.parametrize("command", [*sorted(path.name for path in SCRIPTS), "gpam_fairseq"])
+def test_ctrl_c_in_the_first_second_ends_a_command_without_a_word(command, tmp_path):
+    """It comes while the first package of others is imported, here an empty one that sends it to itself."""
+    for name in ("torch", "hydra", "omegaconf", "rich", "yaml", "numpy", "fairseq"):
+        (tmp_path / f"{name}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started in the background
+    words = ["-m", "gpam_fairseq", "train"] if command == "gpam_fairseq" else [str(ROOT / "scripts" / command), "x"]
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=variables)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 def test_no_tables_of_a_folder_that_is_not_there(tmp_path):

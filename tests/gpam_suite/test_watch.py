@@ -98,10 +98,16 @@ def test_what_is_busy_stays_in_sight_on_a_low_terminal():
 
 
 def test_watching_from_another_terminal(running, tmp_path):
-    (running / "config.yaml").unlink()
+    killed_at_once = running.with_name("seed3-12345678") / ".lock"
+    killed_at_once.parent.mkdir()
+    killed_at_once.touch()
+    long_ago = time.time() - 1200
+    os.utime(running / "config.yaml", (long_ago, long_ago))
     command = [sys.executable, str(ROOT / "scripts" / "watch.py"), str(tmp_path)]
     ended = subprocess.run([*command, "x"], capture_output=True, text=True, check=True)
-    assert ended.stdout == "0 of 1 finished, 1 queued\n"
-    wrong = subprocess.run([*command, "y"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
-    assert "wanted one of x" in wrong.stderr
+    assert ended.stdout == "0 of 1 finished, 1 silent\n"
+    (running / "config.yaml").unlink()
+    for name in ("x", "y"):
+        wrong = subprocess.run([*command, name], capture_output=True, text=True, check=False)
+        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+        assert f"no run at {tmp_path}/runs/{name} has begun; wanted one of x" in wrong.stderr

@@ -14,7 +14,6 @@ from gpam_suite.common.formatting import listed, number, plural
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.model_looks import SELECTED, look_of, selected
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render_all
-from gpam_suite.report.provenance import commands
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import LAMBDA_LABELS, Aggregate, Row, read_aggregates
 from gpam_suite.stats.curves import Curve, learning_curve, title
@@ -54,13 +53,12 @@ def draw(results: Path, experiment: str | None = None) -> list[Path]:
 
 
 def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row]) -> str:
-    made, lost = commands(aggregate), sum(len(row.lost) for row in rows)
+    lost = sum(len(row.lost) for row in rows)
     models = listed(row.label for row in rows) if len(rows) <= _NAMED else f"the {len(rows)} of the table"
-    more = f" (the first of {len(made)} commands; the table's page has all)" if len(made) > 1 else ""
     not_drawn = f" Not drawn: {plural(lost, 'seed')} that failed or diverged." if lost else ""
     return (
         f"{what} Data: {aggregate.reference['dataset_label']}. Models: {models}. "
-        f"Seeds: {listed(sorted({seed for row in rows for seed in row.seeds}))}.{not_drawn} Made by `{made[0]}`{more}."
+        f"Seeds: {listed(sorted({seed for row in rows for seed in row.seeds}))}.{not_drawn}"
     )
 
 

@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gpam.errors import UNREAD_EXIT, UsageError, did_you_mean, nobody_reads
+from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.markup import shown
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
@@ -84,6 +84,7 @@ def any_fairseq_option(word: str) -> str:
 
 def guarded(work: Callable[[], Any]) -> int:
     """Do ``work`` and return the exit code; a mistake of the user's is printed as one sentence."""
+    ctrl_c_raises()
     try:
         work()
     except UsageError as error:

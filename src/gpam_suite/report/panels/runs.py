@@ -21,7 +21,6 @@ from gpam_suite.records.history_rows import GRADIENT, SCALAR, of_split
 from gpam_suite.report.model_looks import APART, SELECTED, look_of, selected
 from gpam_suite.report.panels.models import READS, table
 from gpam_suite.report.plotting import Plot, fences, legend_below, logarithmic, look, with_margin
-from gpam_suite.report.provenance import commands
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.curves import scored
 from gpam_suite.stats.sweep import symbol
@@ -71,17 +70,15 @@ def caption(
     then: str | None = f"{COMMAND} parts=[runs]",
     among: int = 0,
 ) -> str:
-    """``what`` is drawn, ``of`` which data, models (selected ``among`` so many) and seeds, and by what: the
-    experiment's command and ``then``."""
-    made = f"`{commands(aggregate)[0]}`"
-    if then:
-        made += f", then `{then} only={aggregate.experiment}`"
+    """``what`` is drawn, ``of`` which data, models (selected ``among`` so many) and seeds, and what was called
+    ``then``, after the runs' commands, which stand once on their page."""
+    made = f" Made by `{then} only={aggregate.experiment}`." if then else ""
     models = listed(row.label for row in rows)
     if len(rows) < among:
         models += f" ({SELECTED})"
     return (
         f"{what} Data: {aggregate.reference['dataset_label']}, {of}. Models: {models}. Seeds: "
-        f"{listed(sorted(set(seeds)))}. Made by {made}."
+        f"{listed(sorted(set(seeds)))}.{made}"
     )
 
 
