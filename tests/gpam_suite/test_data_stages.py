@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -78,6 +80,60 @@ def test_a_damaged_stage_is_made_again(tmp_path, made):
     second = prepare(dataset, PLAIN, paths)
     assert made == ["dictionary"]
     assert second.manifest["files"] == first.manifest["files"]
+
+
+def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path, monkeypatch):
+    """The second looks while the first has put its own there already: what is whole is not taken away again."""
+    data = tmp_path / "data"
+    prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": data})
+    (stage,) = (data / "stages").glob("dictionary-*")
+    (stage / "stage.json").write_text("{}")
+    first, second = (data / "stages" / name for name in ("first", "second"))
+    for folder in (first, second):
+        shutil.copytree(stage, folder)
+    looks = []
+
+    def finished(folder):
+        looks.append((folder / "whole").exists())
+        return looks[-1]
+
+    for folder in (first, second):
+        (folder / "whole").write_text(folder.name)
+    assert atomic.publish(first, stage, finished) and not atomic.publish(second, stage, finished)
+    assert looks == [False, True] and (stage / "whole").read_text() == "first"
+
+    taken, made = os.replace, []
+
+    def slow(source, target):  # a third, while the fourth waits for it
+        other = threading.Thread(target=lambda: made.append(atomic.publish(second, stage, finished)))
+        others.append(other)
+        other.start()
+        other.join(0.2)
+        assert not made
+        taken(source, target)
+
+    others = []
+    (stage / "whole").unlink()
+    shutil.copytree(second, first)
+    monkeypatch.setattr(atomic.os, "replace", slow)
+    assert atomic.publish(first, stage, finished)
+    others[0].join()
+    assert made == [False] and (stage / "whole").exists()
+
+
+def test_a_stage_of_an_earlier_version_is_made_again_and_called_so(tmp_path, made, caplog):
+    dataset, paths = monolingual(tmp_path / "raw"), {"data": tmp_path / "data"}
+    first = prepare(dataset, PLAIN, paths)
+    (stage,) = (tmp_path / "data" / "stages").glob("dictionary-*")
+    for path in (stage / "stage.json", first.folder / "manifest.json"):
+        summary = json.loads(path.read_text())
+        del summary["sha256"]
+        path.write_text(json.dumps(summary))
+    made.clear()
+    assert prepare(dataset, PLAIN, paths).manifest["files"] == first.manifest["files"]
+    assert made == ["dictionary"]
+    assert caplog.text.count("it has no checksum of its own, as an earlier version wrote it") >= 2
+    assert "changed" not in caplog.text
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):

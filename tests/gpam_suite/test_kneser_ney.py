@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from runs import composed, write_text
 
+from gpam.errors import UsageError
 from gpam_suite.evaluate.kneser_ney import KneserNey, evaluate_ngram
 
 TYPES = 7
@@ -113,3 +114,11 @@ def test_a_data_set_has_its_reference_row(tmp_path):
     assert found["model"] == "interpolated modified Kneser-Ney, 2-gram" and found["unit"] == "word"
     before = path.stat().st_mtime_ns
     assert evaluate_ngram(cfg) == path and path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("dataset", ["tinyshakespeare", "cldr_de_en", "copy"])
+def test_what_has_no_words_of_one_language_is_refused_before_it_is_prepared(tmp_path, dataset):
+    cfg = composed(f"dataset={dataset}", f"paths.data={tmp_path}", root="ngram")
+    with pytest.raises(UsageError, match=f"dataset={dataset}: an n-gram is counted over the words"):
+        evaluate_ngram(cfg)
+    assert not list(tmp_path.iterdir())

@@ -134,12 +134,14 @@ def _finished(folder: Path) -> bool:
         return False
     try:
         files = Prepared.load(folder).manifest["files"]
-    except (OSError, ValueError):
-        files = {MANIFEST: {"bytes": -1}}
-    broken = [name for name, of in files.items() if not _has_size(folder / name, of["bytes"])]
-    if broken:
-        log.warning("%s is damaged (%s): preparing it again", folder, ", ".join(broken))
-    return not broken
+    except (OSError, ValueError) as error:
+        why = f"{MANIFEST}: {error}"
+    else:
+        broken = [name for name, of in files.items() if not _has_size(folder / name, of["bytes"])]
+        why = f"{', '.join(broken)} missing or cut off" if broken else None
+    if why:
+        log.warning("%s is prepared again: %s", folder, why)
+    return why is None
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -21,7 +21,9 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig
 
+from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_atomically
+from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.binarise import EOS_ID, RESERVED
 from gpam_suite.data.options import SPLITS
@@ -120,7 +122,16 @@ def _discounts(counts: np.ndarray) -> np.ndarray:
 
 def evaluate_ngram(cfg: DictConfig) -> Path:
     """Write what an n-gram of ``cfg.ngram`` tokens reaches on ``cfg.dataset``, as perplexities per word, to
-    ``<paths.results>/references/<data set>-<checksum>-<n>gram.json``; a file that is there stays."""
+    ``<paths.results>/references/<data set>-<checksum>-<n>gram.json``; a file that is there stays.
+
+    Raises:
+        UsageError: a data set that is no language model's text by word.
+    """
+    if cfg.dataset.task != LM.name or cfg.dataset.kind == "characters":
+        raise UsageError(
+            f"dataset={cfg.dataset.name}: an n-gram is counted over the words of a language model's text, line by "
+            "line, which this is not; choose another data set, such as dataset=ptb"
+        )
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
     manifest = prepared.manifest
     path = reference_file(Path(cfg.paths.results), manifest["name"], manifest["checksum"], cfg.ngram)

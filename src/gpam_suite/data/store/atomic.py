@@ -62,20 +62,24 @@ def remove_abandoned(root: Path) -> None:
 
 
 def publish(temporary: Path, folder: Path, finished: Callable[[Path], bool]) -> bool:
-    """Rename the complete ``temporary`` to ``folder``; where another process was first, its result stays.
+    """Rename the complete ``temporary`` to ``folder`` unless that is ``finished``: another process's result stays.
+
+    Of several that found the same folder damaged, one at a time looks again, so that only a damaged one is removed.
 
     Returns:
         Whether it was this one.
     """
-    if folder.exists() and not finished(folder):
-        with unfinished(folder.parent, f"damaged-{folder.name}") as damaged:
-            os.replace(folder, damaged)
+    lock = os.open(folder.parent, os.O_RDONLY)
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            if finished(folder):
+                return False
+            with unfinished(folder.parent, f"damaged-{folder.name}") as damaged:
+                os.replace(folder, damaged)
         os.rename(temporary, folder)
-    except OSError:
-        if not finished(folder):
-            raise
-        return False
+    finally:
+        os.close(lock)
     return True
 
 

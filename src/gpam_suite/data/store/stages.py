@@ -86,12 +86,13 @@ def load(folder: Path) -> Stage | None:
     try:
         summary = read_summed((folder / _SUMMARY).read_text(encoding="utf-8"))
         spoilt = [name for name, of in summary["files"].items() if file_sha256(folder / name) != of["sha256"]]
+        why = f"{', '.join(spoilt)} changed after it was made" if spoilt else None
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        spoilt = [f"{_SUMMARY}: {error}"]
-    if spoilt:
-        log.warning("%s was changed after it was made (%s): making it again", folder, ", ".join(spoilt))
+    except (OSError, ValueError) as error:
+        why = f"{_SUMMARY}: {error}"
+    if why:
+        log.warning("%s is made again: %s", folder, why)
         return None
     return Stage(folder, summary)
 

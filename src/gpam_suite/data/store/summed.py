@@ -22,8 +22,10 @@ def read_summed(text: str) -> dict[str, Any]:
         ValueError: it is something else.
     """
     value = strict_json.loads(text)
-    if not isinstance(value, dict) or value.pop(_KEY, None) != _sum(value):
-        raise ValueError("it is not what was written, by its checksum")
+    if not isinstance(value, dict) or _KEY not in value:
+        raise ValueError("it has no checksum of its own, as an earlier version wrote it")
+    if value.pop(_KEY) != _sum(value):
+        raise ValueError("its checksum is not the one it was written with")
     return value
 
 
