@@ -11,26 +11,24 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-TRAIN = """
-import torch
-from gpam.attention import Site, build
-from gpam.attention.base import Mechanism
-mechanism = build("tempered", Site(embed_dim=16, num_heads=4), {"tempered_start": 2.0})
-assert isinstance(mechanism, Mechanism)
+AGAINST_ITS_FORMULA = """
+import independent_formulas
+exec(FORMULA, vars(independent_formulas))
+from mechanism_cases import Called, independent_call, inputs
+called, given = Called(("tempered", {"tempered_start": 2.0})), inputs()
+mechanism = called.mechanism
 assert sum(p.numel() for p in mechanism.parameters()) == mechanism.facts.extra_parameters(mechanism.site, None)
-q, k, v = torch.randn(3, 2, 4, 5, 4)
-output, weights = mechanism(q, k, v, causal=True, need_weights=True)
-assert torch.allclose(weights.sum(-1), torch.ones(2, 4, 5))
-expected = torch.softmax((q @ k.transpose(-2, -1)).masked_fill(torch.ones(5, 5).triu(1).bool(), float("-inf")), -1)
-assert torch.allclose(weights, expected, atol=1e-6)  # t / sqrt(d) = 2 / sqrt(4) = 1
+for got, wanted in zip(called(given, causal=True, need_weights=True), independent_call(called, given, causal=True)):
+    assert torch.allclose(got, wanted, rtol=1e-9, atol=1e-11)
 """
 
 
 def test_the_example_of_a_new_mechanism_works():
     page = (ROOT / "docs" / "adding-a-mechanism.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, "-c", code + TRAIN], check=True, env=variables)
+    mechanism, formula = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests' / 'gpam'}"}
+    code = f"{mechanism}\nFORMULA = {formula!r}\n{AGAINST_ITS_FORMULA}"
+    subprocess.run([sys.executable, "-c", code], check=True, env=variables)
 
 
 OWN_MODEL = (ROOT / "docs" / "your-own-model.md").read_text(encoding="utf-8")

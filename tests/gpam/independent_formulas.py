@@ -1,6 +1,8 @@
 """Every mechanism once more, written from its source with numpy loops over (batch, head, row) in float64.
 
-Nothing here comes from ``gpam``. ``see`` is boolean ``[batch, target, source]``. Each function returns the output
+Nothing here comes from ``gpam``. ``see`` is boolean ``[batch, target, source]``. Behind it stand whichever of the
+mechanism's parameters (``layer_norm.weight`` is ``layer_norm_weight``) and options a formula names, ``x`` (what queries
+were made from), ``v_first`` (values of the stack's first layer) and ``layer``. Each returns the output
 ``[batch, heads, target, head_dim]`` and the weights. Parameters that are one a head are arrays of ``heads`` numbers.
 """
 
@@ -61,18 +63,25 @@ def softmax(q, k, v, see):
     return over_rows(q, k, v, see, lambda h, query, keys, i, seen: softmax_row(query, keys))
 
 
-def dagpam(q, k, v, see, query_map, key_map, weight_pos, weight_neg, relu=True):
-    """``weight_pos P+ - weight_neg P-``; the maps and the weights are one a head."""
+def dagpam(q, k, v, see, query_neg, lambda_pos, lambda_neg, lambdas, combination, query_neg_activation, key_neg=None):
+    """``(lambda_pos + c) P+ - lambda_neg P-``; each parameter is one of all heads, or one a head."""
+    heads, width = q.shape[1], q.shape[3]
+    maps = np.broadcast_to(query_neg, (heads, width, width))
+    key_maps = np.broadcast_to(np.eye(width) if key_neg is None else key_neg, maps.shape)
+    lambda_neg = lambda_pos if lambdas == "trainable_equal" else lambda_neg
+    weight_pos = np.broadcast_to(lambda_pos + (combination == "one_plus"), heads)
+    weight_neg = np.broadcast_to(lambda_neg, heads)
 
     def row(h, query, keys, i, seen):
-        negative_query = (np.maximum(query, 0) if relu else query) @ query_map[h]
-        negative_keys = [key @ key_map[h] for key in keys]
+        negative_query = (np.maximum(query, 0) if query_neg_activation == "relu" else query) @ maps[h]
+        negative_keys = [key @ key_maps[h] for key in keys]
         return weight_pos[h] * softmax_row(query, keys) - weight_neg[h] * softmax_row(negative_query, negative_keys)
 
     return over_rows(q, k, v, see, row)
 
 
-def softmax_scaled(q, k, v, see, factor):
+def softmax_scaled(q, k, v, see, lambda_pos, lambda_neg):
+    factor = np.broadcast_to(1 + lambda_pos - lambda_neg, q.shape[1])
     return over_rows(q, k, v, see, lambda h, query, keys, i, seen: factor[h] * softmax_row(query, keys))
 
 
@@ -84,7 +93,7 @@ def non(q, k, v, see):
     return erf_gelu(out), weights
 
 
-def nap(q, k, v, see, gain, bias, norm_weight, norm_bias):
+def nap(q, k, v, see, gain, bias, layer_norm_weight, layer_norm_bias):
     def row(h, query, keys, i, seen):
         scores = np.array([np.dot(query, key) for key in keys])
         mean = sum(scores) / len(scores)
@@ -97,7 +106,7 @@ def nap(q, k, v, see, gain, bias, norm_weight, norm_bias):
     for b in range(batch):
         for i in range(target):
             joined = np.concatenate([out[b, h, i] for h in range(heads)])
-            normed = (joined - joined.mean()) / math.sqrt(joined.var() + 1e-5) * norm_weight + norm_bias
+            normed = (joined - joined.mean()) / math.sqrt(joined.var() + 1e-5) * layer_norm_weight + layer_norm_bias
             for h in range(heads):
                 final[b, h, i] = erf_gelu(normed)[h * width : (h + 1) * width]
     return final, weights
@@ -133,7 +142,7 @@ def shaped(q, k, v, see, identity, attention, center):
     return over_rows(q, k, v, see, row)
 
 
-def gfsa(q, k, v, see, high_order, order, identity):
+def gfsa(q, k, v, see, high_order, gfsa_order, gfsa_identity):
     _, attention = softmax(q, k, v, see)
     weights = np.zeros_like(attention)
     for b, h in np.ndindex(attention.shape[:2]):
@@ -142,7 +151,7 @@ def gfsa(q, k, v, see, high_order, order, identity):
         square = np.array(
             [[sum(a[i, m] * a[m, j] for m in range(len(a))) for j in range(len(a))] for i in range(len(a))]
         )
-        weights[b, h] = identity * own + a + high_order[h] * (a + (order - 1) * (square - a))
+        weights[b, h] = gfsa_identity * own + a + high_order[h] * (a + (gfsa_order - 1) * (square - a))
     return apply(weights, v), weights
 
 
@@ -154,33 +163,33 @@ def cog(q, k, v, see):
     return over_rows(q, k, v, see, row)
 
 
-def sigmoid(q, k, v, see, length):
+def sigmoid(q, k, v, see, sigmoid_length):
     def row(h, query, keys, i, seen):
-        n = length or len(keys)
+        n = sigmoid_length or len(keys)
         return np.array([logistic(np.dot(query, key) / math.sqrt(len(query)) - math.log(n)) for key in keys])
 
     return over_rows(q, k, v, see, row)
 
 
-def neutreno(q, k, v, see, v_first, share):
+def neutreno(q, k, v, see, v_first, neutreno_lambda):
     out, weights = softmax(q, k, v, see)
-    return out + share * (v_first - v), weights
+    return out + neutreno_lambda * (v_first - v), weights
 
 
-def gated(q, k, v, see, x, gate_map):
-    """``gate_map`` is ``[gates, embed_dim]``; gates are those of head 0, then of head 1, and so on."""
+def gated(q, k, v, see, x, gate_proj_weight):
+    """``gate_proj_weight`` is ``[gates, embed_dim]``; gates are those of head 0, then of head 1, and so on."""
     out, weights = softmax(q, k, v, see)
     _, heads, _, width = out.shape
-    per_head = len(gate_map) // heads
+    per_head = len(gate_proj_weight) // heads
     for b, h, i, c in np.ndindex(out.shape):
-        out[b, h, i, c] *= logistic(np.dot(gate_map[h * per_head + (c if per_head == width else 0)], x[b, i]))
+        gate = gate_proj_weight[h * per_head + (c if per_head == width else 0)]
+        out[b, h, i, c] *= logistic(np.dot(gate, x[b, i]))
     return out, weights
 
 
-def differential(q, k, v, see, lambdas, norm_weight, depth):
-    q1, k1, q2, k2 = lambdas
-    initial = 0.8 - 0.6 * math.exp(-0.3 * depth)
-    share = math.exp(np.dot(q1, k1)) - math.exp(np.dot(q2, k2)) + initial
+def differential(q, k, v, see, lambda_q1, lambda_k1, lambda_q2, lambda_k2, head_norm_weight, layer):
+    initial = 0.8 - 0.6 * math.exp(-0.3 * layer)
+    share = math.exp(np.dot(lambda_q1, lambda_k1)) - math.exp(np.dot(lambda_q2, lambda_k2)) + initial
     batch, heads, target, width = q.shape
     out, weights = np.zeros_like(q), np.zeros((batch, heads // 2, target, k.shape[2]))
     for b, pair, i in np.ndindex(batch, heads // 2, target):
@@ -190,21 +199,24 @@ def differential(q, k, v, see, lambdas, norm_weight, depth):
             first = softmax_row(q[b, one, i], k[b, one, seen])
             weights[b, pair, i, seen] = first - share * softmax_row(q[b, two, i], k[b, two, seen])
         joined = sum(weights[b, pair, i, j] * np.concatenate([v[b, one, j], v[b, two, j]]) for j in range(k.shape[2]))
-        normed = joined / math.sqrt((joined**2).mean() + 1e-5) * norm_weight * (1 - initial)
+        normed = joined / math.sqrt((joined**2).mean() + 1e-5) * head_norm_weight * (1 - initial)
         out[b, one, i], out[b, two, i] = normed[:width], normed[width:]
     return out, weights
 
 
-def differential_v2(q, k, v, see, x, query_map, share_map):
+def differential_v2(q, k, v, see, x, query_second_weight, share_proj_weight):
     batch, heads, target, width = q.shape
     weights = np.zeros((batch, heads, target, k.shape[2]))
     for b, h, i in np.ndindex(batch, heads, target):
         seen = np.flatnonzero(see[b, i])
         if len(seen):
-            second = query_map[h * width : (h + 1) * width] @ x[b, i]
-            share = logistic(np.dot(share_map[h], x[b, i]))
+            second = query_second_weight[h * width : (h + 1) * width] @ x[b, i]
+            share = logistic(np.dot(share_proj_weight[h], x[b, i]))
             weights[b, h, i, seen] = softmax_row(q[b, h, i], k[b, h, seen]) - share * softmax_row(second, k[b, h, seen])
     return apply(weights, v), weights
+
+
+contranorm = softmax  # its own part comes after the block
 
 
 def contranorm_after_block(x, see, scale, temperature, cosine):

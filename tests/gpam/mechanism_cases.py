@@ -1,6 +1,7 @@
 """Every mechanism and the variants worth testing, built with random parameters and called alike."""
 
 import dataclasses
+import inspect
 
 import independent_formulas as independent
 import pytest
@@ -105,9 +106,11 @@ def stands_across(name: str) -> bool:
 
 
 def reference_call(called: Called, given: Inputs, **masks) -> tuple[Tensor, Tensor] | None:
-    """The same by ``gpam.attention.reference`` with the module's own parameters; ``None``: it has no such variant."""
+    """The same by ``gpam.attention.reference`` with the module's own parameters; ``None``: it has no such formula."""
     m, o, q, k, v = called.mechanism, called.options, given.q, given.k, given.v
-    formula = getattr(reference, called.name)
+    formula = getattr(reference, called.name, None)
+    if formula is None:
+        return None
     own = {
         "dagpam": lambda: _dagpam_parameters(m, o),
         "softmax_scaled": lambda: (m.lambda_pos, m.lambda_neg),
@@ -145,47 +148,14 @@ def independent_call(called: Called, given: Inputs, padding=None, causal=False, 
 
     ``hidden`` ``[target, source]``: which keys an ``attn_mask`` hides.
     """
-    m, o = called.mechanism, called.options
+    m = called.mechanism
     q, k, v, x, v_first = (tensor.detach().double().numpy() for tensor in given.tensors().values())
     see = independent.who_sees_what(q.shape[0], q.shape[2], k.shape[2], padding, causal)
     if hidden is not None:
         see = see & ~hidden.numpy()
-    p = {name: parameter.detach().double().numpy() for name, parameter in m.named_parameters()}
-    own = {
-        "dagpam": lambda: _independent_dagpam(m, o, p),
-        "softmax_scaled": lambda: (1 + (p["lambda_pos"] - p["lambda_neg"]) * independent.np.ones(HEADS),),
-        "attnscale": lambda: (p["scale"],),
-        "shaped": lambda: (p["identity"], p["attention"], p["center"]),
-        "gfsa": lambda: (p["high_order"], o.gfsa_order, o.gfsa_identity),
-        "nap": lambda: (p["gain"], p["bias"], p["layer_norm.weight"], p["layer_norm.bias"]),
-        "sigmoid": lambda: (o.sigmoid_length,),
-        "neutreno": lambda: (v_first, o.neutreno_lambda),
-        "gated": lambda: (x, p["gate_proj.weight"]),
-        "differential": lambda: (
-            [p[name] for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")],
-            p["head_norm.weight"],
-            LAYER,
-        ),
-        "differential_v2": lambda: (x, p["query_second.weight"], p["share_proj.weight"]),
-    }.get(called.name, tuple)()
-    formula = {"contranorm": independent.softmax}.get(called.name) or getattr(independent, called.name)
-    output, weights = formula(q, k, v, see, *own)
+    parameters = {name.replace(".", "_"): p.detach().double().numpy() for name, p in m.named_parameters()}
+    known = {"x": x, "v_first": v_first, "layer": LAYER} | vars(called.options) | parameters
+    formula = getattr(independent, called.name)
+    own = [name for name in inspect.signature(formula).parameters if name not in ("q", "k", "v", "see")]
+    output, weights = formula(q, k, v, see, **{name: known[name] for name in own if name in known})
     return reference.merge_heads(torch.from_numpy(output)), torch.from_numpy(weights)
-
-
-def _independent_dagpam(m, o, p):
-    import numpy as np
-
-    def one_a_head(value, *shape):
-        return np.broadcast_to(value, (HEADS, *shape))
-
-    square = (HEAD_DIM, HEAD_DIM)
-    lambda_pos = p.get("lambda_pos", o.lambda_pos)
-    lambda_neg = lambda_pos if o.lambdas == "trainable_equal" else p.get("lambda_neg", o.lambda_neg)
-    return (
-        one_a_head(p["query_neg"], *square),
-        one_a_head(p["key_neg"] if o.negative_key == "separate" else np.eye(HEAD_DIM), *square),
-        one_a_head(lambda_pos + (1 if o.combination == "one_plus" else 0)),
-        one_a_head(lambda_neg),
-        o.query_neg_activation == "relu",
-    )
