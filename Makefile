@@ -115,7 +115,7 @@ audit: setup ## is what is installed what was locked, byte for byte, and is a we
 search: setup ## Optuna looks for lambda- and lambda+ on the validation set: EXPERIMENT=lm_laptop MODEL=dagpam TRIALS=20
 	@$(MORE) $(RUN) scripts/search.py experiment="$$EXPERIMENT" model="$$MODEL" trials="$$TRIALS" paths.results="$$RESULTS" $$EXTRA
 
-watch: setup ## the members of EXPERIMENT below RESULTS while they run elsewhere: a table that follows them
+watch: setup ## where the runs of EXPERIMENT below RESULTS stand: status, update, losses, time left
 	@$(RUN) scripts/watch.py "$$RESULTS" "$$EXPERIMENT"
 
 clean: ## remove prepared data and your own runs (not .venv, not the published results)

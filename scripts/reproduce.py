@@ -4,12 +4,12 @@ Only the standard library is imported here, so that the first line can be said b
 """
 
 import argparse
+import csv
 import difflib
-import json
-import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,9 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = {"lm": "language modelling", "nmt": "translation"}
 SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "one GPU or several"}
-SUSTAINED = 10e12  # FLOP/s: about half of what a data-centre GPU can do in float32; an assumption, not a measurement
-GPUS = (1, 4, 8)
-DISK = 10  # times the download: texts, tokens, sub-words and binary data of archives that compress about 3 to 1
 FAILED, USAGE_ERROR = 1, 2
 
 
@@ -72,10 +69,9 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
     if arguments.jobs and not (arguments.jobs.isdigit() and int(arguments.jobs)):
         return f"JOBS: got '{arguments.jobs}', wanted a whole number of at least 1"
     if scale == "paper" and not visible_gpus():
-        runs = len(model_names(arguments.models)) * len(arguments.seeds.split(","))
         return (
             "SCALE=paper needs a GPU and none is visible; use SCALE=small (hours of CPU) or SCALE=laptop (minutes), or "
-            f"a machine with GPUs, where it is {paper_cost(experiment_of(arguments.task, scale, False), runs)}"
+            f"a machine with GPUs (make plan EXPERIMENT={arguments.task}_paper says what it costs there)"
         )
     unknown = [word for word in overrides if "=" not in word]
     return f"unknown option '{unknown[0]}', wanted KEY=VALUE of configs/train.yaml" if unknown else None
@@ -104,85 +100,26 @@ def experiment_of(task: str, scale: str, sweep: bool) -> str:
 def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int) -> str:
     """The first line: what will run, and what it cost where the published records come from."""
     experiment = experiment_of(arguments.task, scale, arguments.sweep)
-    what = f"{TASKS[arguments.task]}, SCALE={scale} ({f'{gpus} GPU' if gpus else 'no GPU visible'})"
+    seen = f"{gpus} GPU" if gpus else "no GPU visible"
+    what = f"{TASKS[arguments.task]}, SCALE={scale} ({seen}; meant for {SCALES[scale]})"
     if arguments.sweep:
-        return f"{experiment}: {what}: a sweep over lambda- and lambda+; {cost(experiment, SCALES[scale], None, jobs)}"
+        return f"{experiment}: {what}: a sweep over lambda- and lambda+; {cost(experiment, None, jobs)}"
     models, seeds = model_names(arguments.models), arguments.seeds.split(",")
     runs = len(models) * len(seeds)
     plan = f"{' and '.join(models) if len(models) < 4 else f'{len(models)} models'}, {len(seeds)} seed(s)"
-    return f"{experiment}: {what}: {plan}, {jobs} run(s) at a time; {cost(experiment, SCALES[scale], runs, jobs)}"
+    return f"{experiment}: {what}: {plan}, {jobs} run(s) at a time; {cost(experiment, runs, jobs)}"
 
 
-def cost(experiment: str, meant_for: str, runs: int | None, jobs: int) -> str:
-    """Minutes and processor from the published records of ``experiment``."""
-    seconds, processors = [], set()
-    for path in (ROOT / "results" / "runs" / experiment).glob("*/*/record.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["status"] == "finished":
-            seconds.append(record["speed"]["train_seconds"] + record["speed"]["evaluate_seconds"])
-            processors.add(record["hardware"].get("gpu") or record["hardware"]["processor"])
-    if not seconds:
-        estimate = paper_cost(experiment, runs or 1)
-        return estimate or f"meant for {meant_for}; its cost is not measured yet, no published record"
-    total = (runs or len(seconds)) * sum(seconds) / len(seconds) / jobs / 60
-    return f"about {total:.0f} minutes, by the published records ({', '.join(sorted(processors))})"
-
-
-def paper_cost(experiment: str, runs: int) -> str | None:
-    """What an experiment of SCALE=paper downloads, keeps on disk and computes, from its configuration files.
-
-    Training FLOPs are 6 x parameters in matrix products x tokens, attention's own products left out: softmax at
-    :data:`SUSTAINED`, so a rough estimate (``python scripts/plan.py`` is finer, where everything is installed).
-    """
-    chosen = ROOT / "configs" / "experiment" / f"{experiment}.yaml"
-    if not experiment.endswith("_paper") or not chosen.is_file():
-        return None
-    lines = chosen.read_text(encoding="utf-8").splitlines()
-    names = {group: line.split()[-1] for group in ("dataset", "recipe") for line in lines if f"/{group}:" in line}
-    dataset = (ROOT / "configs" / "dataset" / f"{names['dataset']}.yaml").read_text(encoding="utf-8").splitlines()
-    download = sum(int(line.split()[1]) for line in dataset if line.strip().startswith("bytes:"))
-    hours = flops(recipe_values(names["recipe"])) / SUSTAINED / 3600
-    one, four, eight = (_hours(math.ceil(runs / gpus) * hours) for gpus in GPUS)
-    return (
-        f"estimated, not measured, at {_hours(hours)} GPU hours a run (6 x parameters x tokens at "
-        f"{SUSTAINED / 1e12:.0f} TFLOP/s): {runs} run(s), one a GPU, take {one} hours on 1 GPU, {four} on 4 and "
-        f"{eight} on 8; downloads {download / 1e9:.2f} GB, about {max(DISK * download / 1e9, 1):.0f} GB of disk for "
-        "data, and a few GB a run for checkpoints"
-    )
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
-
-
-def recipe_values(name: str) -> dict[str, str]:
-    """Key to value of the lines ``key: value`` of a recipe and the recipes that it inherits from (no YAML needed)."""
-    lines = (ROOT / "configs" / "recipe" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    values: dict[str, str] = {}
-    for line in lines:
-        word = line.strip()
-        if word.startswith("- ") and word != "- _self_":
-            values |= recipe_values(word[2:])
-        key, separator, value = word.partition(": ")
-        if separator and not word.startswith("#"):
-            values[key] = value.partition(" #")[0].strip().strip("[]\"'")
-    return values
-
-
-def flops(recipe: dict[str, str]) -> float:
-    """Training FLOPs of softmax: 6 x parameters in matrix products x tokens of all updates."""
-
-    def size(key: str) -> int:
-        return int(recipe.get(key, "0"))
-
-    parameters = 0
-    for stack, projections in (("encoder", 4), ("decoder", 8 if "encoder_layers" in recipe else 4)):
-        width, inner = size(f"{stack}_embed_dim"), size(f"{stack}_ffn_embed_dim")
-        parameters += size(f"{stack}_layers") * (projections * width**2 + 2 * width * inner)
-    # the classes of a step: sub-words, or the frequent words of an adaptive softmax, or 10,000 words
-    classes = size("bpe_size") or int(recipe.get("adaptive_softmax_cutoff", "10000").split(",")[0])
-    parameters += classes * size("decoder_embed_dim")
-    return 6.0 * parameters * size("max_tokens") * size("update_freq") * size("max_update")
+def cost(experiment: str, runs: int | None, jobs: int) -> str:
+    """Minutes of training and processor, from the published runs of ``experiment``."""
+    with (ROOT / "results" / "runs.csv").open(encoding="utf-8", newline="") as file:
+        known = [run for run in csv.DictReader(file) if run["experiment"] == experiment and run["train_seconds"]]
+    if not known:
+        return f"its cost is not measured yet; after make setup, make plan EXPERIMENT={experiment} estimates it"
+    seconds = statistics.mean(float(run["train_seconds"]) for run in known)
+    processors = ", ".join(sorted({run["gpu"] or run["processor"] for run in known}))
+    total = (runs or len(known)) * seconds / jobs / 60
+    return f"about {total:.0f} minutes of training, by the published runs ({processors})"
 
 
 def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, overrides: list[str]) -> int:

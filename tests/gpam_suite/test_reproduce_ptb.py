@@ -1,18 +1,14 @@
 """make reproduce-ptb: what it says before anything is installed; the work itself is that of make evidence."""
 
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
 
 import pytest
 from data_helpers import node
-from omegaconf import OmegaConf
 
-from gpam_suite.config.compose import CONFIGS
 from gpam_suite.records.environment import ROOT
-from gpam_suite.run import evidence
 
 
 def asked(*words, mirror=None, scripts=ROOT / "scripts"):
@@ -44,22 +40,13 @@ def pretended(tmp_path):
     return tmp_path
 
 
-def test_it_says_first_what_it_will_cost(pretended):
-    done = asked("--jobs", "2", mirror=pretended / "mirror", scripts=pretended / "scripts")
-    assert done.returncode == 0, done.stderr
-    plan = evidence.unresolved(OmegaConf.load(CONFIGS / "evidence.yaml"))
-    runs = sum(len(list(evidence.overrides_of(line))) for line in plan["ptb"]["multiruns"])
-    a_run, in_all = map(float, re.search(r"at (\S+) hours of one core .*: (\S+) hours in all", done.stdout).groups())
-    assert f"{runs} runs" in done.stdout and in_all == pytest.approx(runs / 2 * a_run, rel=0.1)
-
-
 def test_it_says_whether_the_recipe_is_frozen(pretended):
     recipe = pretended / "configs" / "recipe" / "ptb_15x128.yaml"
     for text, unfrozen in (("# to be frozen\n", True), ("# frozen\n", False)):
         lines = [line for line in recipe.read_text().splitlines() if "frozen" not in line]
         recipe.write_text(text + "\n".join(lines) + "\n")
         done = asked(mirror=pretended / "mirror", scripts=pretended / "scripts")
-        assert ("runs of now do not count" in done.stdout) == unfrozen
+        assert done.returncode == 0 and ("runs of now do not count" in done.stdout) == unfrozen
 
 
 def test_every_file_is_looked_at_before_anything_starts(pretended):

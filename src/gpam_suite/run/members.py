@@ -1,87 +1,67 @@
-"""Where the members of a sweep stand, read from their folders: status, update, loss and time left."""
+"""Where the members of an experiment stand, read from their folders: status, update, losses and time left."""
 
-import json
-import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpam_suite.common.formatting import MISSING, duration
-from gpam_suite.records.folder import HISTORY, RECORD
+from gpam.errors import UsageError
+from gpam_suite.common.files import safe_name
+from gpam_suite.common.formatting import MISSING, duration, number
+from gpam_suite.common.sections import Section, Table
+from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.records.folder import HISTORY, RECORD, read_history, read_record
 
-_CONFIG = "config.yaml"
-_TAIL = 1 << 16  # bytes of a history that are read: its last hundred rows or so
-SILENT = 600.0  # seconds without a word after which a member is called silent
-QUEUED, RUNNING = "queued", "running"
 HEAD = ("Member", "Status", "Update", "Loss (bits)", "Validation", "Left")
+SILENT = 600.0  # seconds without a word after which a member is called silent
 
 
-@dataclass(frozen=True)
-class Member:
-    """One run: ``update`` of ``updates``, losses in bits a token (training now, best validation), seconds left."""
+def members(results: Path, experiment: str) -> Section:
+    """A row for each run of ``experiment`` below ``results`` that has begun.
 
-    name: str
-    status: str
-    update: int | None = None
-    updates: int | None = None
-    loss: float | None = None
-    validation: float | None = None
-    left: float | None = None
-
-    def cells(self) -> list[str]:
-        """As a line below :data:`HEAD`."""
-        update = MISSING if self.update is None else f"{self.update}/{self.updates or '?'}"
-        losses = [MISSING if loss is None else f"{loss:.3f}" for loss in (self.loss, self.validation)]
-        return [self.name, self.status, update, *losses, MISSING if self.left is None else duration(self.left)]
+    Raises:
+        UsageError: there is none.
+    """
+    root = Path(results) / "runs" / safe_name(experiment)
+    rows = [row(folder) for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
+    if not rows:
+        known = sorted(folder.name for folder in root.parent.glob("*"))
+        raise UsageError(f"no run at {root} has begun; wanted one of {', '.join(known) or 'a folder with runs'}")
+    counts = Counter(status.partition(" ")[0] for _, status, *_ in rows)
+    said = ", ".join([f"{counts.pop('finished', 0)} of {len(rows)} finished", *(f"{n} {s}" for s, n in counts.items())])
+    return Section(experiment, [Table(HEAD, rows), said])
 
 
-def read_member(folder: Path, since: float = -math.inf) -> Member:
-    """The member that writes to ``folder``; what it left there before ``since`` counts only if it had finished."""
-    name = f"{folder.parent.name} {folder.name.partition('-')[0]}"
-    started, ended = _changed(folder / _CONFIG), _changed(folder / RECORD)
-    if ended is not None and (started is None or ended >= started):
-        status = json.loads((folder / RECORD).read_text(encoding="utf-8"))["status"]
-        if status == "finished" or ended >= since:
-            return _with_history(name, status, folder)
-    if started is None or started < since:
-        return Member(name, QUEUED)
-    quiet = time.time() - max(started, _changed(folder / HISTORY) or started)
-    status = RUNNING if quiet < SILENT else f"silent for {duration(quiet)}"
-    return _with_history(name, status, folder)
+def row(folder: Path) -> list[str]:
+    """The run in ``folder`` as a line below :data:`HEAD`: training loss now, best validation loss."""
+    rows = read_history(folder)
+    trained = [row for row in rows if row.get("split") == "train"]
+    valid = [row["loss_bits"] for row in rows if row.get("split") == "valid" and row.get("loss_bits") is not None]
+    updates = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["fairseq"]["optimization"]["max_update"]
+    status = _status(folder)
+    left = seconds_left(trained, updates) if status == "running" else None
+    return [
+        f"{folder.parent.name} {folder.name.partition('-')[0]}",
+        status,
+        f"{trained[-1]['update']}/{updates}" if trained else MISSING,
+        number(trained[-1].get("loss_bits") if trained else None, 3),
+        number(min(valid, default=None), 3),
+        MISSING if left is None else duration(left),
+    ]
 
 
-def _changed(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return None
-
-
-def _with_history(name: str, status: str, folder: Path) -> Member:
-    rows = _last_rows(folder / HISTORY)
-    trained = [row for row in rows if row.get("split") == "train" and row.get("update") is not None]
-    validated = [row["loss_bits"] for row in rows if row.get("split") == "valid" and row.get("loss_bits") is not None]
-    config = yaml.safe_load((folder / _CONFIG).read_text(encoding="utf-8")) if (folder / _CONFIG).is_file() else {}
-    updates = config.get("fairseq", {}).get("optimization", {}).get("max_update")
-    update, loss = (trained[-1]["update"], trained[-1].get("loss_bits")) if trained else (None, None)
-    left = seconds_left(trained, updates) if status == RUNNING and updates else None
-    return Member(name, status, update, updates, loss, min(validated, default=None), left)
-
-
-def _last_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows at the end of a history that another process may be writing."""
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        lines = file.read().split(b"\n")[1 if size > _TAIL else 0 : -1]
-    return [json.loads(line) for line in lines]
+def _status(folder: Path) -> str:
+    """That of the record, unless the run was started again since."""
+    started, *others = (
+        path.stat().st_mtime if path.is_file() else 0.0 for path in (folder / CONFIG, folder / RECORD, folder / HISTORY)
+    )
+    if others[0] >= started:
+        return read_record(folder)["status"]
+    quiet = time.time() - max(started, others[1])
+    return "running" if quiet < SILENT else f"silent for {duration(quiet)}"
 
 
 def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | None:
@@ -95,11 +75,3 @@ def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | Non
         return None
     spent = sum(row.get("train_seconds") or 0.0 for row in recent[1:])
     return spent / done * (updates - recent[-1]["update"])
-
-
-def summary(members: Sequence[Member]) -> str:
-    """``2 of 8 finished, 1 diverged, 2 running, 3 queued``."""
-    counts = Counter(member.status.partition(" ")[0] for member in members)
-    finished = counts.pop("finished", 0)
-    others = [f"{counts[status]} {status}" for status in ("failed", "diverged", "running", "silent", "queued")]
-    return ", ".join([f"{finished} of {len(members)} finished", *(text for text in others if text[0] != "0")])

@@ -1,0 +1,61 @@
+"""Where the runs of an experiment stand, as their folders say."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from record_factory import add_config, make_record, store
+
+from gpam.errors import UsageError
+from gpam_suite.records.environment import ROOT
+from gpam_suite.records.folder import append_history
+from gpam_suite.run.members import members, row, seconds_left
+
+
+@pytest.fixture
+def running(tmp_path):
+    folder = tmp_path / "runs" / "x" / "dagpam-lambda_neg=0.25" / "seed2-12345678"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("fairseq: {optimization: {max_update: 600}}")
+    return folder
+
+
+def test_a_run_under_way_says_how_far_it_is(running):
+    for update, loss in ((20, 9.5), (40, 8.25), (60, 8.0)):
+        append_history(running, {"update": update, "split": "train", "loss_bits": loss, "train_seconds": 4.0})
+    for loss in (8.5, 8.75):
+        append_history(running, {"update": 60, "split": "valid", "loss_bits": loss})
+    with (running / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 8')  # being written
+    # 8 s for the 40 updates since the first row, so 0.2 s an update for the 540 that are left
+    assert row(running) == ["dagpam-lambda_neg=0.25 seed2", "running", "60/600", "8.000", "8.500", "2 min"]
+
+
+def test_status_before_and_after(running, tmp_path):
+    long_ago = time.time() - 1200
+    os.utime(running / "config.yaml", (long_ago, long_ago))
+    assert row(running)[1:3] == ["silent for 20 min", "–"]
+    (lost,) = store(tmp_path, make_record(status="diverged", reason="the loss is NaN"))
+    add_config(lost)
+    for started, status in ((-50, "diverged"), (+50, "running")):  # the second time it is being tried again
+        os.utime(lost.folder / "config.yaml", (time.time() + started,) * 2)
+        assert row(lost.folder)[1] == status
+
+
+def test_no_pace_no_time_left():
+    assert seconds_left([], 10) is None
+    assert seconds_left([{"update": 1, "train_seconds": 1.0}], 10) is None
+
+
+def test_the_command_counts_what_has_begun(running, tmp_path):
+    killed_at_once = running.with_name("seed3-12345678") / ".lock"
+    killed_at_once.parent.mkdir()
+    killed_at_once.touch()
+    command = [sys.executable, str(ROOT / "scripts" / "watch.py"), str(tmp_path), "x"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "| dagpam-lambda_neg=0.25 seed2 | running |" in ended.stdout
+    assert ended.stdout.endswith("0 of 1 finished, 1 running\n\n")
+    with pytest.raises(UsageError, match=r"runs/y has begun; wanted one of x"):
+        members(tmp_path, "y")
