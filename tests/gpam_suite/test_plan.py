@@ -243,6 +243,7 @@ def test_devices_hold_together():
         (["vocabulary=many"], "vocabulary: got many"),
         (["device=cpu", "fairseq.common.fp16=true"], "is not planned in fp16"),
         (["dataset=local_lm", "dataset.folder=x", "preprocessing.bpe=none"], "give it as vocabulary=NUMBER"),
+        (["dataset=multi30k_de_en", "recipe=multi30k_lstm", "model=lstm"], "only a Transformer has a plan"),
     ],
 )
 def test_mistakes_are_one_sentence(words, sentence, tmp_path):

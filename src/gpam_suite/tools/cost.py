@@ -134,12 +134,14 @@ def workload(
     """The workload of a composed configuration, or of a run's ``config.yaml``.
 
     Raises:
-        UsageError: the vocabulary is neither given nor known nor to be guessed.
+        UsageError: the vocabulary is neither given nor known nor to be guessed; a recurrent network.
     """
     from gpam_suite.run.flops import lengths, train_flops_per_token
     from gpam_suite.run.parameters import count_parameters
 
     complete = fairseq_config(cfg)
+    if "decoder_ffn_embed_dim" not in complete.model:
+        raise UsageError(f"model={cfg.model.name}: only a Transformer has a plan of its cost, choose one")
     assumed: list[str] = []
     sizes = _vocabularies(cfg, prepared, vocabulary, assumed)
     model = build_on_meta(complete, *sizes)
