@@ -8,9 +8,12 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gpam_suite.common.files import write_files
 from gpam_suite.config.identity import config_hash, run_folder
 from gpam_suite.records.folder import Record, append_history, read_record, write_record, write_scores
 from gpam_suite.report.plotting import Plot
+from gpam_suite.report.tables import render_tables
+from gpam_suite.stats.aggregate import read_aggregates
 
 LABELS = {"softmax": "Softmax", "dagpam": "daGPAM", "nap": "NAP"}
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -113,6 +116,11 @@ def store(results: Path, *records: dict[str, Any]) -> list[Record]:
         write_record(folder, record)
         stored.append(read_record(folder))
     return stored
+
+
+def tabulate(results: Path, experiment: str | None = None) -> list[Path]:
+    """The tables of every experiment, or of one, alone: no figures, no page."""
+    return write_files(render_tables(results, read_aggregates(results, experiment)))
 
 
 def add_history(record: Record, final: float, updates: int = 200, points: int = 10) -> None:

@@ -10,12 +10,10 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
-from gpam_suite.data.text.lines import file_name, read_lines
 from gpam_suite.inside.look import look
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import watching
-from gpam_suite.inside.sentences import BY_LANGUAGE
-from gpam_suite.inside.texts import text_for_maps, texts, token_ids
+from gpam_suite.inside.texts import text_for_maps, texts
 
 PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
 """Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
@@ -146,20 +144,3 @@ def test_texts_are_of_the_test_set(made):
     pairs = texts(task, prepared, 4)
     assert len({tuple(pair.target[0].tolist()) for pair in pairs}) == 4
     assert len(text_for_maps(task, prepared).words["encoder"]) <= 14
-
-
-@pytest.mark.parametrize("kind", ["lm", "nmt"])
-def test_a_sentence_of_ours_is_read_as_the_data_is(made, kind):
-    _, task, prepared = made(kind, "softmax")
-    line = read_lines(prepared.source_text("test"))[0]
-    segmented = read_lines(prepared.folder / "bpe" / file_name("test", prepared.source_lang))[0]
-    ids = token_ids(prepared, line, prepared.source_lang, task.source_dictionary)
-    assert task.source_dictionary.string(ids[:-1]) == segmented and ids[-1] == task.source_dictionary.eos()
-
-
-def test_weight_maps_show_no_text_of_the_data(made):
-    _, task, prepared = made("lm", "softmax")
-    text = text_for_maps(task, prepared)
-    own = token_ids(prepared, BY_LANGUAGE["en"], "en", task.source_dictionary)
-    assert text.arguments["src_tokens"][0].tolist() == own[: text.target.shape[1]].tolist()
-    assert text.target.shape == text.arguments["src_tokens"].shape and text.target.shape[1] <= 14

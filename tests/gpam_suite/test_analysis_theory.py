@@ -1,16 +1,14 @@
-"""Hulls, rank correlation, and what is kept as JSON."""
+"""Hulls, and what is kept as JSON."""
 
 import json
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from gpam import UsageError
 from gpam_suite.inside import store
 from gpam_suite.inside.hulls import VALUES, analyse_hulls, area, region
-from gpam_suite.stats.correlation import rank_correlation
 
 
 def inside(corners, point):
@@ -47,21 +45,6 @@ def test_areas():
 def test_hulls_are_written(tmp_path):
     found = store.read(analyse_hulls(tmp_path))
     assert [entry["area_ratio"] for entry in found["hulls"]] == pytest.approx([1, 5.5, 13])
-
-
-def test_rank_correlation():
-    x, y = [1, 2, 3, 4, 5, 6, 7], [2, 1, 4, 3, 7, 5, 6]
-    found = rank_correlation(x, y)
-    differences = sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
-    rho = 1 - 6 * differences / (7 * 48)
-    assert found.rho == pytest.approx(rho)
-    half = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / 4)
-    assert (found.low, found.high) == pytest.approx(
-        (math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half))
-    )
-    assert rank_correlation(x, x[::-1]).rho == -1
-    assert rank_correlation(x[:4], y[:4]) is None
-    assert rank_correlation(x, [1] * 7) is None
 
 
 def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):

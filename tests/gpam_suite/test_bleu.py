@@ -2,10 +2,9 @@
 
 import pytest
 import sacrebleu
-from record_factory import PROTOCOLS, make_record, store
+from record_factory import PROTOCOLS, make_record, store, tabulate
 
 from gpam_suite.evaluate.translation import Metrics, References
-from gpam_suite.report.tables import tabulate
 
 RAW = ["Well, that's it.", "Is it?", "No stop at all", "Dr. Who paid 3.50 dollars!"]
 TOKENISED = ["well , that &apos;s it .", "is it ?", "no stop at all", "dr. who paid 3.50 dollars !"]

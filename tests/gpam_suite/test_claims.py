@@ -12,12 +12,12 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import render_claims
 from gpam_suite.stats import claim as claims
+from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.claim import CONTRADICTED, INCONCLUSIVE, NOT_TRAINED, SUPPORTED, TRAINING_UNKNOWN
 from gpam_suite.stats.gate import last_gain
 from gpam_suite.stats.over_seeds import equivalence
 
 EFFECT = math.log(108.26 / 106.38)
-CLAIM = claims.read_claims()["lm_ptb"]
 
 
 def student_tail(t, freedom):
@@ -48,6 +48,10 @@ def curve(record, gain, updates=200):
         append_history(record.folder, {"update": update, "split": "valid", "loss_bits": math.log2(perplexity)})
 
 
+def found_in(results):
+    return claims.findings(results, read_aggregates(results)).get("lm_ptb")
+
+
 def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=141.2, more=()):
     """Records of the planned experiment: softmax's seeds spread, daGPAM's are lower by exp(gains)."""
     base = [softmax * math.exp(0.01 * math.sin(seed)) for seed in range(1, len(gains) + 1)]
@@ -64,7 +68,7 @@ def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=14
         data = made[0]["data"]
         path = reference_file(results, data["name"], data["checksum"], 5)
         write_atomically(path, json.dumps({"test_perplexity": ngram}))
-    return claims.finding(results, CLAIM)
+    return found_in(results)
 
 
 NOISE = [0.003, -0.004, 0.001, 0.005, -0.002, -0.003, 0.0]
@@ -95,10 +99,12 @@ def test_verdicts(tmp_path, gains, wanted):
 
 
 def test_no_verdict_before_the_planned_seeds(tmp_path):
-    assert claims.finding(tmp_path, CLAIM) is None
+    assert found_in(tmp_path) is None
     found = experiment(tmp_path, seven(EFFECT)[:6])
     assert found.verdict is None and len(found.comparisons[0].seeds) == 6
-    (table,) = (text for path, text in render_claims(tmp_path).items() if path.suffix == ".md")
+    (table,) = (
+        text for path, text in render_claims(tmp_path, read_aggregates(tmp_path)).items() if path.suffix == ".md"
+    )
     assert "not yet: 6 of 7 seeds" in table and "supported" not in table
 
 
@@ -145,7 +151,7 @@ def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_mode
     ]
     raw = sorted(one.gain.p_value for one in found.comparisons[1:])
     assert sorted(one.holm for one in found.comparisons[1:]) == pytest.approx([2 * raw[0], max(2 * raw[0], raw[1])])
-    written = render_claims(tmp_path)
+    written = render_claims(tmp_path, read_aggregates(tmp_path))
     (saved,) = (json.loads(text) for path, text in written.items() if path.suffix == ".json")
     assert saved["verdict"] == SUPPORTED and saved["gate"]["trained"] is True
     assert saved["comparisons"][0]["gain"]["estimate"] == found.comparisons[0].gain.estimate
@@ -159,6 +165,6 @@ def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
     for file in lost.iterdir():
         file.unlink()
     lost.rmdir()
-    again = claims.finding(tmp_path, CLAIM)
+    again = found_in(tmp_path)
     assert found.comparisons[0].seeds == (*range(1, 8), 8) and again.comparisons[0].seeds == tuple(range(1, 8))
     assert again.comparisons[0].gain.estimate == pytest.approx(EFFECT)

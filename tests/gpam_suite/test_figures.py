@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from record_factory import add_history, failed, make_record, painted, store
 
 from gpam_suite.records.folder import append_history
-from gpam_suite.report.figures import draw, plots
-from gpam_suite.report.model_looks import APART, look_of, selected
-from gpam_suite.report.plotting import fences, logarithmic, look, render
+from gpam_suite.report.figures import plots
+from gpam_suite.report.model_looks import APART, MODELS, look_of, look_of_model, selected
+from gpam_suite.report.plotting import fences, logarithmic, render
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.curves import learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
@@ -198,18 +198,6 @@ def test_no_history_no_curve(tmp_path):
     assert [plot.name for plot in plots(_aggregate(tmp_path))] == ["results"]
 
 
-def test_more_curves_than_can_be_told_apart_go_grey(tmp_path):
-    models = ["softmax", *[f"m{i}" for i in range(9)]]
-    runs = [make_record(model=model, value=20.0 + i) for i, model in enumerate(reversed(models))]
-    for record in store(tmp_path, *runs):
-        add_history(record, record.headline)
-    plot = _plot(tmp_path, "learning-curves")
-    whole, _ = painted(plot)
-    labels = [line.get_label() for line in whole.lines if not line.get_label().startswith("_")]
-    assert sorted(labels) == ["Softmax", "m0", "m1", "m2", "m6", "m7", "m8"]  # the three best, the three worst
-    assert "best and the worst of the others by their score; grey: the other 3." in plot.caption
-
-
 def test_a_figure_names_softmax_and_dagpam_whatever_their_scores(tmp_path):
     values = {f"m{i}": 20.0 + i for i in range(9)} | {"softmax": 24.1, "dagpam": 24.2, "dagpam_trainable": 24.3}
     store(tmp_path, *[make_record(model=model, value=value) for model, value in values.items()])
@@ -218,11 +206,9 @@ def test_a_figure_names_softmax_and_dagpam_whatever_their_scores(tmp_path):
     shown = [row.model for (row,) in selected(aggregate, rows)]
     assert set(shown) == {"softmax", "dagpam", "dagpam_trainable", "m0", "m1", "m7", "m8"}
     assert [row.model for (row,) in selected(aggregate, rows, 3)] == ["softmax", "dagpam", "dagpam_trainable"]
-    looks = [tuple(look_of(aggregate, row).values()) for row in aggregate.rows if row.model in shown]
-    assert looks == [tuple(look(place).values()) for place in range(APART)]
-    some = [row for row in aggregate.rows if row.model in ("softmax", "dagpam", "m3", "m4")]
-    beside = {row.model: look_of(aggregate, row, some)["color"] for row in some}
-    assert len(set(beside.values())) == 4 and beside["dagpam"] == look_of(aggregate, some[1])["color"]
+    colours = {row.model: look_of(aggregate, row)["color"] for row in aggregate.rows if row.model in shown}
+    assert len(set(colours.values())) == APART
+    assert [colours[model] for model in MODELS[:3]] == [look_of_model(model)["color"] for model in MODELS[:3]]
 
 
 def test_a_score_far_off_is_an_arrow_and_does_not_press_the_others_together(tmp_path):
@@ -238,17 +224,10 @@ def test_a_score_far_off_is_an_arrow_and_does_not_press_the_others_together(tmp_
 # --------------------------------------------------------------------------------------------------------------- bytes
 
 
-def test_files_and_captions(tmp_path):
-    for record in store(tmp_path, *_lambda_runs()):
-        add_history(record, record.headline)
-    written = draw(tmp_path)
-    assert sorted(path.name for path in written) == sorted(
-        f"small_lm-{name}.svg" for name in ("results", "learning-curves", "sweep-dagpam")
-    )
-    for path in written:
-        assert path.read_bytes().startswith(b"<?xml")
+def test_captions(tmp_path):
+    store(tmp_path, *_lambda_runs())
     for plot in plots(_aggregate(tmp_path)):
-        for fact in ("Python documentation", "Seeds: 1, 2."):
+        for fact in ("Python documentation", "Seeds: 1, 2.", "Made by `python scripts/tabulate.py`."):
             assert fact in plot.caption
 
 

@@ -1,9 +1,8 @@
 """Text of records, labels and commands on pages and terminals: it is read, and nothing of it acts."""
 
-from record_factory import make_record, store
+from record_factory import make_record, store, tabulate
 
 from gpam_suite.common.markup import bullets, code, inert, shown
-from gpam_suite.report.tables import tabulate
 
 
 def test_nothing_of_a_text_acts_on_a_terminal():

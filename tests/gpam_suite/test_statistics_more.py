@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_factory import add_document_scores, make_record, store
+from record_factory import add_document_scores, make_record, store, tabulate
 from scipy import integrate, stats
 
 from gpam.errors import UsageError
 from gpam_suite.records.folder import Record, write_scores
-from gpam_suite.report.tables import csv_table, tabulate
+from gpam_suite.report.tables import csv_table
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.bootstrap import hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.stats.over_seeds import MOST_SEEDS, difference, holm, power, seeds_needed

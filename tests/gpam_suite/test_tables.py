@@ -5,17 +5,15 @@ import io
 import shutil
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_factory import PROTOCOLS, add_config, add_document_scores, failed, make_record, store
+from record_factory import PROTOCOLS, add_config, add_document_scores, failed, make_record, store, tabulate
 
 from gpam.errors import UsageError
 from gpam_suite.records.folder import read_records
 from gpam_suite.records.settings import MAY_DIFFER
 from gpam_suite.report.page import build
-from gpam_suite.report.paper import read_papers
-from gpam_suite.report.tables import cells, columns, csv_table, header, tabulate
+from gpam_suite.report.tables import cells, columns, csv_table, header
 from gpam_suite.stats.aggregate import aggregate, read_aggregates
 
 
@@ -378,32 +376,3 @@ def test_one_experiment_only(tmp_path):
     assert [path.name for path in tabulate(tmp_path, "b")] == ["b.md", "b.csv", "b.tex"]
     with pytest.raises(UsageError, match="there are a, b"):
         tabulate(tmp_path, "c")
-
-
-# ------------------------------------------------------------------------------------------ the paper's numbers
-
-
-def test_paper_numbers_carry_marks_and_are_kept_apart(tmp_path):
-    (paper,) = read_papers(tmp_path)  # no folder of its own: what the project ships
-    known = {(row["dataset"], row["baseline"], row["dagpam"], row["mark"]) for row in paper.rows}
-    assert ("Penn Treebank", 108.26, 106.38, "2") in known
-    assert ("WikiText-103", 25.96, 25.33, "2") in known
-    assert ("IWSLT14 En-De", 28.54, 29.25, "2") in known
-    assert paper.source == "arXiv:2410.15578"
-    store(tmp_path, make_record())
-    page = tabulate(tmp_path)[0].read_text()
-    ours, theirs = page.split("## The paper reports (other data or scale: not comparable)")
-    assert "108.26" in theirs
-    assert "[2] second hand" in theirs
-    assert "28.54" not in page  # a language model's page has no BLEU
-    assert "108.26" not in ours
-
-
-@pytest.mark.parametrize("change", [{"mark": "X"}, {"mark": None}])
-def test_a_number_without_a_known_mark_is_refused(tmp_path, change):
-    row = {"task": "lm", "dataset": "d", "metric": "m", "baseline": 1, "dagpam": 2, "note": "", "mark": "2", **change}
-    page = {"title": "t", "source": "s", "marks": {"2": "second hand"}, "rows": [row], "notes": []}
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "x.yaml").write_text(yaml.safe_dump(page))
-    with pytest.raises(UsageError, match=r"x\.yaml has no .*marks"):
-        read_papers(tmp_path)

@@ -4,18 +4,18 @@ import logging
 import time
 from pathlib import Path
 
+import torch
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.data.options import whole_number
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
-from gpam_suite.inside.initialisation import analyse_initialisation
-from gpam_suite.inside.models import quiet
 from gpam_suite.inside.runs import analyse_runs
-from gpam_suite.inside.store import LOOKED_AT, path_of
+from gpam_suite.inside.store import path_of
 
 log = logging.getLogger(__name__)
-PARTS = ("hulls", "initialisation", "depth", "runs")
+PARTS = ("hulls", "depth", "runs")
 
 
 def analyse(cfg: DictConfig) -> list[Path]:
@@ -27,17 +27,12 @@ def analyse(cfg: DictConfig) -> list[Path]:
     for part in cfg.parts:
         if part not in PARTS:
             raise UsageError(f"parts: got '{part}'{did_you_mean(part, PARTS)}, wanted some of {', '.join(PARTS)}")
-    for task in LOOKED_AT:
-        if not isinstance(cfg.texts[task], int) or cfg.texts[task] < 1:
-            raise UsageError(f"texts.{task}: got '{cfg.texts[task]}', wanted a whole number of at least 1")
+    for task, texts in cfg.texts.items():
+        whole_number(texts, 1, f"texts.{task}")
     results, started, written = Path(cfg.results), time.monotonic(), []
-    quiet(cfg.threads)
+    torch.set_num_threads(cfg.threads)  # one: numbers must not depend on the cores of the machine
     if "hulls" in cfg.parts:
         written.append(analyse_hulls(results))
-    if "initialisation" in cfg.parts:
-        for task in LOOKED_AT:
-            if cfg.again or not path_of(results, f"initialisation-{task}").is_file():
-                written.append(analyse_initialisation(results, task, cfg, cfg.paths))
     if "depth" in cfg.parts and (cfg.again or not path_of(results, "depth").is_file()):
         written.append(analyse_depth(results, cfg, cfg.paths))
     if "runs" in cfg.parts:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def analyse_depth(results: Path, settings: DictConfig, paths: Any) -> Path:
     """``<results>/analysis/depth.json``: measures after ``settings.layers`` layers for each network, lambda+ and
     seed."""
-    experiment = settings.experiments.lm
+    experiment = settings.experiment
     found: dict[str, Any] = {
         "experiment": experiment,
         "lambda_neg": settings.lambda_neg,

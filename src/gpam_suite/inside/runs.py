@@ -11,10 +11,9 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import stored
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data import Prepared
-from gpam_suite.evaluate.trained import checkpoint_of
+from gpam_suite.evaluate.trained import checkpoint_of, open_trained
 from gpam_suite.inside import store
 from gpam_suite.inside.look import look
-from gpam_suite.inside.models import trained
 from gpam_suite.records.folder import Record, read_records
 
 log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def facts(record: Record) -> dict[str, Any]:
 
 
 def opened(record: Record, paths: Any) -> tuple[nn.Module, Any, Prepared]:
-    """The model of a run, its task and its data (:func:`gpam_suite.inside.models.trained`).
+    """The trained model of a run, on the CPU and in evaluation, its task and its data.
 
     Raises:
         UsageError: one of them is not there.
@@ -85,4 +84,5 @@ def opened(record: Record, paths: Any) -> tuple[nn.Module, Any, Prepared]:
     config = record.folder / CONFIG
     if config.is_file() and not checkpoint_of(record.folder, stored(config).evaluation.checkpoint).is_file():
         raise UsageError("its checkpoint is not here (checkpoints are not in git): train it again to look at it")
-    return trained(record.folder, paths)
+    run = open_trained(record.folder, paths, cpu=True)
+    return run.model(), run.task, run.prepared

@@ -8,13 +8,10 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
-from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
 FOLDER = "analysis"
-LOOKED_AT = (LM.name, NMT.name)
-"""What can be looked at; other tasks of the suite are said to be left out."""
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of attention weights."""
 _DIGITS = 6  # significant: fewer than differ between machines, more than any figure shows

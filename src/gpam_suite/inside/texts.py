@@ -1,5 +1,4 @@
-"""The texts that a model reads while it is looked at, the same for every model: of the test set, evenly spread; for
-the weight maps a sentence of our own."""
+"""The texts that a model reads while it is looked at, the same for every model: of the test set, evenly spread."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -9,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from gpam_suite.common.tasks import LM
-from gpam_suite.data.text.encoding import Encoder
-from gpam_suite.inside.sentences import sentence
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it
@@ -44,33 +41,14 @@ def texts(task: Any, prepared: Any, count: int) -> list[Text]:
 
 
 def text_for_maps(task: Any, prepared: Any) -> Text:
-    """A short text whose weights a reader can look at: our own sentence, cut at 14 tokens in a language model, where
-    there is one in the languages of the data (:mod:`gpam_suite.inside.sentences`); else one of the test set."""
+    """A text of the test set so short that its words can be read beside a weight map: at most 14 tokens where there is
+    one."""
     if prepared.task == LM.name:
-        own = sentence(prepared, prepared.manifest["language"])
-        if own is None:
-            return next(_blocks(task, prepared, 1, _MAP_TOKENS))
-        ids = token_ids(prepared, own, prepared.manifest["language"], task.source_dictionary)[: _MAP_TOKENS + 1]
-        return _block(task.source_dictionary, ids)
-    source, target = (sentence(prepared, language) for language in (prepared.source_lang, prepared.target_lang))
-    if source is None or target is None:
-        dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
-        short = [index for index in range(len(dataset)) if len(dataset[index]["source"]) <= _MAP_TOKENS]
-        longest = max(short or range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), -index))
-        return _pair(task, dataset, longest)
-    read = token_ids(prepared, source, prepared.source_lang, task.source_dictionary)[None]
-    predicted = token_ids(prepared, target, prepared.target_lang, task.target_dictionary)[None]
-    inputs = {
-        "src_tokens": read,
-        "src_lengths": torch.tensor([read.shape[1]]),
-        "prev_output_tokens": predicted.roll(1, dims=1),
-    }
-    return _translated(task, inputs, predicted)
-
-
-def token_ids(prepared: Any, text: str, language: str | None, dictionary: Any) -> Tensor:
-    """The tokens of ``text`` and its end, made as the data set's own were."""
-    return Encoder.of(prepared, language, dictionary).ids(f"{text}\n")
+        return next(_blocks(task, prepared, 1, _MAP_TOKENS))
+    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
+    short = [index for index in range(len(dataset)) if len(dataset[index]["source"]) <= _MAP_TOKENS]
+    longest = max(short or range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), -index))
+    return _pair(task, dataset, longest)
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:
@@ -88,21 +66,15 @@ def _blocks(task: Any, prepared: Any, count: int, length: int | None = None) -> 
     length = min(length or _LONGEST, task.args.tokens_per_sample, len(stream) - 1)
     starts = range(0, len(stream) - length, max(1, (len(stream) - length) // count))
     for start in list(starts)[:count]:
-        yield _block(dictionary, stream[start : start + length + 1])
-
-
-def _block(dictionary: Any, ids: Tensor) -> Text:
-    words = [dictionary[token] for token in ids[:-1].tolist()]
-    return Text({"src_tokens": ids[None, :-1]}, ids[None, 1:], {"decoder": words})
+        ids = stream[start : start + length + 1]
+        words = [dictionary[token] for token in ids[:-1].tolist()]
+        yield Text({"src_tokens": ids[None, :-1]}, ids[None, 1:], {"decoder": words})
 
 
 def _pair(task: Any, dataset: Any, index: int) -> Text:
     sample = dataset.collater([dataset[index]])
-    return _translated(task, dict(sample["net_input"]), sample["target"])
-
-
-def _translated(task: Any, inputs: dict[str, Tensor], target: Tensor) -> Text:
+    inputs = dict(sample["net_input"])
     read = {"encoder": (task.source_dictionary, inputs["src_tokens"])}
     read["decoder"] = (task.target_dictionary, inputs["prev_output_tokens"])
     words = {side: [dictionary[token] for token in tokens[0].tolist()] for side, (dictionary, tokens) in read.items()}
-    return Text(inputs, target, words)
+    return Text(inputs, sample["target"], words)

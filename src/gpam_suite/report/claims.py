@@ -1,6 +1,7 @@
 """The tables of a claim of the paper's: verdict, gate and comparisons, as :mod:`gpam_suite.stats.claim` has them."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpam_suite.common import formatting
@@ -8,7 +9,8 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.stats.claim import Comparison, Finding, as_json, finding, read_claims
+from gpam_suite.stats.aggregate import Aggregate
+from gpam_suite.stats.claim import Comparison, Finding, as_json, findings
 
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
@@ -18,14 +20,13 @@ _WHAT = {
 """By whether a lower metric is better."""
 
 
-def render_claims(results: Path) -> dict[Path, str]:
+def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
     """``comparisons/<experiment>.json`` and ``tables/<experiment>-claim.md`` of every claim that has runs."""
-    found: dict[Path, str] = {}
-    for name, claim in read_claims().items():
-        if (said := finding(results, claim)) is not None:
-            found[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(said)
-            found[results / "tables" / f"{safe_name(name)}-claim.md"] = page(said)
-    return found
+    files: dict[Path, str] = {}
+    for name, found in findings(results, aggregates).items():
+        files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
+        files[results / "tables" / f"{safe_name(name)}-claim.md"] = page(found)
+    return files
 
 
 def page(found: Finding) -> str:

@@ -2,26 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpam_suite.common.files import safe_name, write_files
-from gpam_suite.common.formatting import listed, number, plural
+from gpam_suite.common.files import safe_name
+from gpam_suite.common.formatting import number, plural
 from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.report.model_looks import SELECTED, look_of, selected
-from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, fences, legend_below, logarithmic, look, render_all
+from gpam_suite.report.model_looks import look_of, selected
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, fences, legend_below, logarithmic, look
+from gpam_suite.report.provenance import caption
 from gpam_suite.report.tables import metric_title
-from gpam_suite.stats.aggregate import LAMBDA_LABELS, Aggregate, Row, read_aggregates
+from gpam_suite.stats.aggregate import LAMBDA_LABELS, Aggregate, Row
 from gpam_suite.stats.curves import Curve, learning_curve, title
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, mean_interval
 from gpam_suite.stats.sweep import Sweep, find_sweeps, rows_sum, symbol
 
 _FEW_POINTS = 4  # a curve of fewer has no second half
-_NAMED = 6  # a caption names no more models than this
 _WIDE = 4.0  # from this ratio of largest to smallest on, perplexities are drawn on a logarithmic axis
 
 
@@ -35,31 +33,10 @@ def plots(aggregate: Aggregate) -> list[Plot]:
     return found + [_sweep(aggregate, sweep) for sweep in find_sweeps(aggregate.rows)]
 
 
-def render_figures(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, bytes]:
-    """Every figure of every experiment as SVG: path to content, nothing written yet."""
-    files: dict[Path, bytes] = {}
-    for aggregate in aggregates:
-        files |= render_all(results, aggregate.experiment, plots(aggregate))
-    return files
-
-
-def draw(results: Path, experiment: str | None = None) -> list[Path]:
-    """Write the figures of every experiment, or of one; captions are in :func:`plots`.
-
-    Raises:
-        UsageError: broken records or runs that do not compare.
-    """
-    return write_files(render_figures(results, read_aggregates(results, experiment)))
-
-
-def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row]) -> str:
+def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row], among: int = 0) -> str:
     lost = sum(len(row.lost) for row in rows)
-    models = listed(row.label for row in rows) if len(rows) <= _NAMED else f"the {len(rows)} of the table"
-    not_drawn = f" Not drawn: {plural(lost, 'seed')} that failed or diverged." if lost else ""
-    return (
-        f"{what} Data: {aggregate.reference['dataset_label']}. Models: {models}. "
-        f"Seeds: {listed(sorted({seed for row in rows for seed in row.seeds}))}.{not_drawn}"
-    )
+    what += f" Not drawn: {plural(lost, 'seed')} that failed or diverged." if lost else ""
+    return caption(aggregate, what, [(row, row.seeds) for row in rows], among=among)
 
 
 def _better(metric: str) -> str:
@@ -145,20 +122,18 @@ def _with_lost(row: Row) -> str:
 def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> Plot:
     quantity = curves[0][1].quantity
     curves = [(row, curve) for row, curve in curves if curve.quantity == quantity]
-    apart = selected(aggregate, curves)
-    grey = [pair for pair in curves if all(pair is not one for one in apart)]
-    last = max(int(curve.updates[-1]) for _, curve in curves)
-    highest = fences([float(curve.mean[-1]) for _, curve in curves])[1]
-    halves = [0.0, last / 2] if all(len(curve.updates) >= _FEW_POINTS for _, curve in curves) else [0.0]
+    shown = selected(aggregate, curves)
+    last = max(int(curve.updates[-1]) for _, curve in shown)
+    highest = fences([float(curve.mean[-1]) for _, curve in shown])[1]
+    halves = [0.0, last / 2] if all(len(curve.updates) >= _FEW_POINTS for _, curve in shown) else [0.0]
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(halves), squeeze=False)[0]
         for axes, start in zip(panels, halves, strict=True):
-            for _, curve in grey:
-                shown = curve.after(start)
-                axes.plot(shown.updates, shown.mean, color=GREY, linewidth=0.8, zorder=1)
-            for index, (row, curve) in enumerate(apart):
-                _curve(axes, curve.after(start), row.label, look_of(aggregate, row), index)
+            for row, curve in shown:
+                style, part = look_of(aggregate, row), curve.after(start)
+                axes.fill_between(part.updates, part.low, part.high, color=style["color"], alpha=0.15, linewidth=0)
+                axes.plot(part.updates, part.mean, label=row.label, **style)
             axes.set_xlabel("Updates")
         log = " (log scale)" if quantity == "token_perplexity" else ""
         if log:
@@ -167,21 +142,14 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
         if len(halves) > 1:
             panels[0].set_title(f"Whole training{log}")
             panels[1].set_title("Second half (linear scale)")
-            inside = [curve.after(last / 2) for _, curve in curves if curve.mean[-1] <= highest]
+            inside = [curve.after(last / 2) for _, curve in shown if curve.mean[-1] <= highest]
             panels[1].set_ylim(
                 min(float(curve.low.min()) for curve in inside), max(float(curve.high.max()) for curve in inside)
             )
         legend_below(figure)
 
-    others = f" In colour, {SELECTED}; grey: the other {len(grey)}." if grey else ""
-    what = f"{title(quantity, aggregate.task)} during training: mean (line) and range (band) over seeds.{others}"
-    return Plot("learning-curves", _caption(aggregate, what, [row for row, _ in curves]), 3.6, paint)
-
-
-def _curve(axes: Axes, curve: Curve, label: str, style: dict[str, Any], index: int) -> None:
-    every = max(1, len(curve.updates) // 7)
-    axes.fill_between(curve.updates, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
-    axes.plot(curve.updates, curve.mean, label=label, markevery=(index % every, every), **style)
+    what = f"{title(quantity, aggregate.task)} during training: mean (line) and range (band) over seeds."
+    return Plot("learning-curves", _caption(aggregate, what, [row for row, _ in shown], len(curves)), 3.6, paint)
 
 
 # --------------------------------------------------------------------------------------------------------------- sweep

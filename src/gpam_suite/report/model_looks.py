@@ -1,6 +1,7 @@
 """Which models a figure shows where it cannot show all of them, and how each looks."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from gpam_suite.report.plotting import COLOURS, look
@@ -37,19 +38,19 @@ def look_of_model(model: str) -> dict[str, Any]:
     return look(MODELS.index(model))
 
 
-def look_of(aggregate: Aggregate, row: Row, beside: Sequence[Row] = ()) -> dict[str, Any]:
-    """Colour, line and marker of a row: the same in every figure of its experiment.
+def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
+    """Colour, line and marker of a row: with default options one of :data:`MODELS` looks the same in all figures; the
+    others of an experiment have what is left, first those that :func:`selected` shows."""
+    shown = [other for (other,) in selected(aggregate, [(other,) for other in aggregate.rows if other.finished])]
+    rows = [*shown, *(other for other in aggregate.rows if other not in shown)]
+    places = {other: MODELS.index(other.model) for other in rows if _has_its_own(other)}
+    free = (place for place in count() if place not in set(places.values()))
+    others = [other for other in rows if other not in places]
+    return look((places | dict(zip(others, free, strict=False)))[row])
 
-    A row that not every figure shows takes what those ``beside`` it in this one leave free.
-    """
-    drawn = [other for (other,) in selected(aggregate, [(other,) for other in aggregate.rows if other.finished])]
-    places = {id(other): place for place, other in enumerate(drawn)}
-    taken = {places[id(other)] for other in beside or drawn if id(other) in places}
-    free = (place for place in range(len(aggregate.rows)) if place not in taken)
-    for other in beside or aggregate.rows:
-        if id(other) not in places:
-            places[id(other)] = next(free)
-    return look(places[id(row)])
+
+def _has_its_own(row: Row) -> bool:
+    return row.model in MODELS and row.overrides_label == DEFAULT_OPTIONS
 
 
 def _is_first(row: Row) -> bool:

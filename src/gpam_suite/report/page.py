@@ -1,7 +1,7 @@
 """``<results>/README.md`` of somebody's own runs: tables, figures and commands, generated from the records."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,16 +10,19 @@ from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.markup import bullets, inert
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.environment import PUBLISHED
+from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
-from gpam_suite.report.figures import plots, render_figures
-from gpam_suite.report.inside_section import inside, render_inside
-from gpam_suite.report.perturbed_section import perturbed, render_perturbed
+from gpam_suite.report.panels import runs, theory
+from gpam_suite.report.plotting import Plot, render_all
 from gpam_suite.report.provenance import HOW_MADE, command_block, how_to_read, provenance
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.aggregate import Aggregate, read_aggregates, read_comparable
+from gpam_suite.stats.perturbed import Found, find
 
 log = logging.getLogger(__name__)
+GENERAL = "analysis"
+"""What figures of no single experiment are named after."""
 
 _INTRODUCTION = """# Results
 
@@ -29,22 +32,12 @@ same story; "on the test set" asks whether another test set would, for the model
 """
 
 
-def write_report(results: Path) -> Path:
-    """Write ``results/README.md`` from all records; the figures and tables it links are written by :func:`build`.
-
-    Raises:
-        UsageError: broken records or runs that do not compare.
-    """
-    (path,) = write_files(_render(results, *read_comparable(results)))
-    return path
-
-
 def _remove_stale(results: Path, name: str, names: Iterable[str]) -> None:
     """Remove what earlier runs of an experiment gave: as ``tables/NAME.*`` and ``figures/NAME-*``."""
     longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
-    tables = [Path(results) / "tables" / f"{name}.{suffix}" for suffix in ("md", "csv", "tex")]
-    figures = [path for path in (Path(results) / "figures").glob("*") if path.name.startswith(f"{name}-")]
-    for path in tables + [path for path in figures if not path.name.startswith(longer or "/")]:
+    tables = [results / "tables" / f"{name}.{suffix}" for suffix in ("md", "csv", "tex")]
+    drawn = [path for path in (results / "figures").glob("*") if path.name.startswith(f"{name}-")]
+    for path in tables + [path for path in drawn if not path.name.startswith(longer or "/")]:
         path.unlink(missing_ok=True)
 
 
@@ -57,7 +50,8 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
         UsageError: the one experiment that was asked for has no runs, or they do not compare; or the published results,
             whose pages are written by hand.
     """
-    if Path(results).resolve() == PUBLISHED:
+    results = Path(results)
+    if results.resolve() == PUBLISHED:
         raise UsageError(
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
@@ -69,23 +63,32 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     chosen = [found for found in everything if safe_name(found.experiment) in names]
     if experiment and not chosen:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
-    tables, figures = render_tables(results, chosen), render_figures(results, chosen)
-    looked = render_inside(results, chosen, everything) | render_perturbed(results, chosen) | render_claims(results)
-    return write_files({**tables, **figures, **looked, **_render(results, everything, left_out)})
-
-
-def _render(results: Path, aggregates: list[Aggregate], left_out: Mapping[str, str]) -> dict[Path, str]:
+    noise = {found.experiment: find(results, found) for found in everything}
+    drawn = {found.experiment: _figures(results, found, noise[found.experiment]) for found in everything}
+    general = theory.plots(results)
+    files: dict[Path, str | bytes] = {**render_tables(results, chosen), **render_claims(results, everything)}
+    for found in chosen:
+        files |= render_all(results, found.experiment, drawn[found.experiment])
+        if own := noise[found.experiment]:
+            files[results / perturbed_section.table_path(own)] = perturbed_section.whole_table(own)
+    files |= render_all(results, GENERAL, general)
     parts = [_INTRODUCTION]
-    if aggregates:
-        parts.append("".join(["The experiments:\n\n", *_contents(aggregates)]))
+    if everything:
+        parts.append("".join(["The experiments:\n\n", *_contents(everything)]))
     else:
         parts.append("No run has been recorded yet.\n")
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
-    parts += [part for aggregate in aggregates for part in _section(aggregate)]
-    parts += inside(results, aggregates)
-    parts += perturbed(results, aggregates)
-    parts += tuning(results)
-    return {Path(results) / "README.md": "\n".join(parts)}
+    parts += [part for found in everything for part in _section(found, drawn[found.experiment])]
+    parts += [part for found in filter(None, noise.values()) for part in perturbed_section.section(found)]
+    if general:
+        parts += ["## The formula alone\n", *(plot.markdown(GENERAL) for plot in general)]
+    files[results / "README.md"] = "\n".join(parts + tuning(results))
+    return write_files(files)
+
+
+def _figures(results: Path, aggregate: Aggregate, noise: Found | None) -> list[Plot]:
+    found = [*figures.plots(aggregate), *runs.plots(results, aggregate)]
+    return [*found, perturbed_section.plot(noise)] if noise else found
 
 
 def _contents(aggregates: list[Aggregate]) -> list[str]:
@@ -102,18 +105,16 @@ def _anchor(title: str) -> str:
     return kept.replace(" ", "-")
 
 
-def _section(aggregate: Aggregate) -> list[str]:
+def _section(aggregate: Aggregate, drawn: Iterable[Plot]) -> list[str]:
     name = safe_name(aggregate.experiment)
-    table = [
-        f"[All columns]({quote(f'tables/{name}.md')}), [CSV]({quote(f'tables/{name}.csv')}), "
-        f"[LaTeX]({quote(f'tables/{name}.tex')}).\n"
-    ]
+    kinds = {"All columns": "md", "CSV": "csv", "LaTeX": "tex"}
+    links = ", ".join(f"[{title}]({quote(f'tables/{name}.{suffix}')})" for title, suffix in kinds.items())
     return [
         f"## {inert(aggregate.experiment)}\n",
         f"{TASKS[aggregate.task].title}, {aggregate.reference['dataset_label']}.\n",
         short_table(aggregate),
-        *table,
-        *(plot.markdown(aggregate.experiment) for plot in plots(aggregate)),
+        f"{links}.\n",
+        *(plot.markdown(aggregate.experiment) for plot in drawn),
         bullets([*how_to_read(aggregate), *provenance(aggregate)]),
         f"{HOW_MADE}\n",
         command_block(aggregate),

@@ -1,8 +1,6 @@
-"""The part of ``results/README.md`` about perturbed input: a figure and a table for each experiment, from
-``<results>/perturbed/`` alone."""
+"""Perturbed input on the page of results: a figure and a table for each experiment, from ``<results>/perturbed/``."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from matplotlib.figure import Figure
@@ -10,19 +8,18 @@ from matplotlib.figure import Figure
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
-from gpam_suite.common.markup import markdown
+from gpam_suite.common.markup import bullets, inert, markdown
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.report.model_looks import APART, look_of, selected
-from gpam_suite.report.panels.runs import band, caption
-from gpam_suite.report.plotting import Plot, legend_below, render_all
+from gpam_suite.report.plotting import Plot, band, legend_below
+from gpam_suite.report.provenance import caption
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.over_seeds import CONFIDENCE, summarise
-from gpam_suite.stats.perturbed import METRICS, Found, find
+from gpam_suite.stats.perturbed import METRICS, Found
 
 COMMAND = "python scripts/perturb.py"
 _TITLES = {"characters": "Character noise", "dropped": "Dropped words", "swapped": "Swapped words"}
 LABELS = {"bleu": "BLEU", "chrf": "chrF", "perplexity": "Perplexity"}
-_TITLE = "Perturbed input"
 _TEXTS = {NMT.name: "sentences", LM.name: "blocks (the first half is perturbed, the second half is scored)"}
 _WORSE = {NMT.name: "a fall", LM.name: "a rise"}
 
@@ -37,37 +34,28 @@ def _tokens(aggregate: Aggregate) -> str:
     return "characters" if aggregate.unit == "character" else "sub-words"
 
 
-def render_perturbed(results: Path, chosen: Sequence[Aggregate]) -> dict[Path, str | bytes]:
-    """Figures and complete tables of the ``chosen`` experiments: path to content, nothing written yet."""
-    files: dict[Path, str | bytes] = {}
-    for found in filter(None, (find(results, aggregate) for aggregate in chosen)):
-        files |= render_all(results, found.aggregate.experiment, [_plot(found)])
-        files[results / _table_path(found)] = f"# {found.aggregate.experiment}, perturbed\n\n{_table(found)}\n" + (
-            "".join(f"- {line}\n" for line in _how_to_read(found))
-        )
-    return files
+def whole_table(found: Found) -> str:
+    """The page at :func:`table_path`: every model."""
+    return f"# {inert(found.aggregate.experiment)}, perturbed\n\n{_table(found)}\n{bullets(_how_to_read(found))}"
 
 
-def perturbed(results: Path, aggregates: Sequence[Aggregate]) -> list[str]:
-    """Paragraphs of the report; none where no run has read perturbed input."""
-    parts = []
-    for found in filter(None, (find(results, aggregate) for aggregate in aggregates)):
-        name = found.aggregate.experiment
-        parts += [
-            f"### {_TITLE}: {name}\n",
-            _plot(found).markdown(name),
-            _table(found, APART),
-            f"[All models]({quote(_table_path(found))}).\n",
-            "".join(f"- {line}\n" for line in _how_to_read(found)),
-        ]
-    return [f"## {_TITLE}\n", "Made by `make perturb`; docs/analysis.md says how.\n", *parts] if parts else []
+def section(found: Found) -> list[str]:
+    """Paragraphs for the page of results."""
+    return [
+        f"## Perturbed input: {inert(found.aggregate.experiment)}\n",
+        _table(found, APART),
+        f"[All models]({quote(table_path(found))}).\n",
+        bullets(_how_to_read(found)),
+    ]
 
 
-def _table_path(found: Found) -> str:
+def table_path(found: Found) -> str:
+    """Where :func:`whole_table` stands below the results."""
     return f"tables/{safe_name(found.aggregate.experiment)}-perturbed.md"
 
 
-def _plot(found: Found) -> Plot:
+def plot(found: Found) -> Plot:
+    """Scores by rate, a panel for each kind."""
     kinds, shown = found.settings["kinds"], selected(found.aggregate, found.rows)
     percent = [100 * rate for rate in (0, *found.rates)]
 
@@ -93,8 +81,7 @@ def _plot(found: Found) -> Plot:
         f"of perturbed words (adversarial: {_tokens(found.aggregate)}), on {_texts(found)}; mean (line) and range "
         "(band) over seeds."
     )
-    seeds = [seed for _, own in shown for seed in own]
-    said = caption(found.aggregate, what, [row for row, _ in shown], seeds, then=COMMAND, among=len(found.rows))
+    said = caption(found.aggregate, what, shown, then=COMMAND, among=len(found.rows))
     return Plot("perturbed", said, 0.6 + 2.1 * ((len(kinds) + 1) // 2), paint)
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import matplotlib
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.common.files import safe_name
@@ -93,6 +94,14 @@ def look(index: int) -> dict[str, Any]:
         "linestyle": _DASHES[index % len(_DASHES)],
         "marker": _MARKERS[(index + index // len(COLOURS)) % len(_MARKERS)],  # a colour comes back with another one
     }
+
+
+def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], style: dict[str, Any], label: str) -> None:
+    """Mean (line) and range (band) over seeds."""
+    values = np.array(seeds, dtype=float)
+    axes.fill_between(x, values.min(0), values.max(0), color=style["color"], alpha=0.15, linewidth=0)
+    axes.plot(x, values.mean(0), label=label, **style)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
 
 
 def logarithmic(axis: Any) -> None:

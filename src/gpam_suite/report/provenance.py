@@ -1,11 +1,12 @@
 """What stands below a table: data, protocol, machines, commands, how the columns are to be read, and warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import listed
 from gpam_suite.common.markup import code
 from gpam_suite.records.folder import Record
+from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
 from gpam_suite.stats.over_seeds import MOST_SEEDS, POWER, seeds_warning
@@ -47,6 +48,25 @@ def provenance(aggregate: Aggregate) -> list[str]:
 def commands(aggregate: Aggregate) -> list[str]:
     """The commands that made the runs, row by row, without repeats."""
     return list(dict.fromkeys(record["command"] for record in aggregate.records))
+
+
+def caption(
+    aggregate: Aggregate,
+    what: str,
+    rows: Sequence[tuple[Row, Iterable[int]]],
+    *,
+    of: str = "test set",
+    then: str = "python scripts/tabulate.py",
+    among: int = 0,
+) -> str:
+    """``what`` is drawn, ``of`` which data, which models (selected ``among`` so many) and seeds, and the command that
+    drew it; those that made the runs stand below the table."""
+    models = listed(row.label for row, _ in rows) if len(rows) <= APART else f"the {len(rows)} of the table"
+    chosen = f" ({SELECTED})" if len(rows) < among else ""
+    return (
+        f"{what} Data: {aggregate.reference['dataset_label']}, {of}. Models: {models}{chosen}. Seeds: "
+        f"{listed(sorted({seed for _, seeds in rows for seed in seeds}))}. Made by `{then}`."
+    )
 
 
 def command_block(aggregate: Aggregate) -> str:

@@ -24,14 +24,13 @@ from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, 
 from gpam_suite.records.settings import CONFIG
 from gpam_suite.report import early, markers, verdicts
 from gpam_suite.report.panels import across
-from gpam_suite.report.paper import read_papers
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.run_columns import CURVE_COLUMNS, INSIDE_COLUMNS, RUN_COLUMNS, curve_rows, run_rows
 from gpam_suite.report.tables import comparisons, csv_text, six_digits
 from gpam_suite.report.tuning_grid import FOLDER as TUNING
 from gpam_suite.report.tuning_grid import grids
 from gpam_suite.stats.aggregate import Aggregate, read_aggregates
-from gpam_suite.stats.claim import Finding, as_json, finding, read_claims
+from gpam_suite.stats.claim import Finding, as_json, findings
 
 EXPERIMENTS = "experiments.yaml"
 REFERENCES = "references"
@@ -126,7 +125,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         [found for found in aggregates if plan[found.experiment]["shown"] == shown] for shown in (EARLY, COUNTED)
     )
     figures = _figures(titles, early_ones, counted)
-    findings = {name: said for name, claim in read_claims().items() if (said := finding(published, claim))}
+    said = findings(published, aggregates)
     files: dict[Path, str | bytes] = {
         published / "runs.csv": csv_text(run_rows(records, analyses)),
         published / "curves.csv": csv_text(curve_rows(records)),
@@ -135,10 +134,10 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         ),
         published / "configurations.yaml": _configurations(aggregates),
         published / "columns.md": _columns(),
-        **{published / "comparisons" / f"{name}.json": as_json(said) for name, said in findings.items()},
+        **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in said.items()},
         **{_file(published, plot): render(plot) for plot in figures},
     }
-    parts = _tables(published, titles, early_ones, counted, analyses, findings)
+    parts = _tables(published, titles, early_ones, counted, analyses, said)
     for page in (pages / name for name in PAGES):
         drawn = {plot.name: _shown(plot, published, page) for plot in figures}
         files[page] = markers.filled(page.read_text(encoding="utf-8"), parts | drawn, page)
@@ -174,7 +173,7 @@ def _tables(
     findings: Mapping[str, Finding],
 ) -> dict[str, str]:
     return {
-        "verdicts": verdicts.table(read_papers(published), findings),
+        "verdicts": verdicts.table(findings),
         "counted": verdicts.counted(titles, counted, findings),
         "early-facts": early.facts(early_ones),
         "early-references": early.references(titles, early_ones, published),

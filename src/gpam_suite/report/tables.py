@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gpam_suite.common import formatting
-from gpam_suite.common.files import safe_name, write_files
+from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import bullets, inert, latex, markdown
 from gpam_suite.common.tasks import RECALL, TASKS
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
-from gpam_suite.report.paper import Paper, paper_lines, paper_rows, read_papers
 from gpam_suite.report.provenance import HOW_MADE, command_block, how_to_read, provenance
-from gpam_suite.stats.aggregate import Aggregate, Row, read_aggregates
+from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.bootstrap import Bootstrap
 from gpam_suite.stats.over_seeds import Difference
 
@@ -224,9 +223,8 @@ def comparisons(aggregate: Aggregate) -> list[dict[str, Any]]:
     return lines
 
 
-def _page(aggregate: Aggregate, papers: list[Paper]) -> str:
+def _page(aggregate: Aggregate) -> str:
     chosen = columns(aggregate)
-    paper_head, paper_table = paper_rows(papers, aggregate.task)
     parts = [
         f"# {inert(aggregate.experiment)}\n",
         markdown(header(chosen), cells(aggregate, chosen)),
@@ -234,30 +232,15 @@ def _page(aggregate: Aggregate, papers: list[Paper]) -> str:
         f"{HOW_MADE}\n",
         command_block(aggregate),
     ]
-    if paper_table:
-        parts += [
-            "## The paper reports (other data or scale: not comparable)\n",
-            markdown(paper_head, paper_table),
-            bullets(paper_lines(papers)),
-        ]
     return "\n".join(parts)
 
 
 def render_tables(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
     """``results/tables/<experiment>.{md,csv,tex}`` of each experiment: path to content, nothing written yet."""
-    papers, files = read_papers(results), {}
+    files = {}
     for aggregate in aggregates:
         base, chosen = Path(results) / "tables" / safe_name(aggregate.experiment), columns(aggregate)
-        files[Path(f"{base}.md")] = _page(aggregate, papers)
+        files[Path(f"{base}.md")] = _page(aggregate)
         files[Path(f"{base}.csv")] = csv_table(aggregate)
         files[Path(f"{base}.tex")] = latex(header(chosen), cells(aggregate, chosen))
     return files
-
-
-def tabulate(results: Path, experiment: str | None = None) -> list[Path]:
-    """Read the records, refuse what does not belong together, and write the tables of every experiment, or of one.
-
-    Raises:
-        UsageError: broken records or runs that do not compare; no table is written.
-    """
-    return write_files(render_tables(results, read_aggregates(results, experiment)))

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+import yaml
+
 from gpam_suite.common.formatting import MISSING, number, percent
 from gpam_suite.common.markup import markdown
+from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import claims
-from gpam_suite.report.paper import Paper
 from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Finding
@@ -13,10 +15,10 @@ from gpam_suite.stats.claim import Finding
 HEAD = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Change", "Here: gain [95 %]", "Verdict", "Trained?"]
 
 
-def table(papers: Sequence[Paper], findings: Mapping[str, Finding]) -> str:
-    """A line for each row of the paper. ``findings`` are by the experiment that the row names as its ``claim``; until
-    there is one, ``here`` of the row says how it stands."""
-    rows = [row for paper in papers for row in paper.rows if "here" in row]
+def table(findings: Mapping[str, Finding]) -> str:
+    """A line for each row of the paper (``results/paper/dagpam.yaml``). ``findings`` are by the experiment that the row
+    names as its ``claim``; until there is one, ``here`` of the row says how it stands."""
+    rows = yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]
     return markdown(HEAD, [_line(row, findings.get(row.get("claim"))) for row in rows])
 
 

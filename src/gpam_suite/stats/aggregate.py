@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ _ATTENTION = re.compile(r"\b(attention|control)=")
 _LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """All seeds of one model with one set of options. ``finished`` and ``lost`` (failed or diverged) go by seed."""
 
@@ -86,7 +86,19 @@ class Row:
         return usable if usable and len(usable) == len(found) else None
 
 
-@dataclass(frozen=True)
+def _once(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Each comparison of an experiment is computed when it is first asked for, and never again."""
+
+    @wraps(find)
+    def remembered(self: "Aggregate", *asked: Any) -> Any:
+        if (find, asked) not in self.known:
+            self.known[find, asked] = find(self, *asked)
+        return self.known[find, asked]
+
+    return remembered
+
+
+@dataclass(frozen=True, eq=False)
 class Aggregate:
     """An experiment ready for its table: ``rows`` with the baseline (if it was run) first."""
 
@@ -96,6 +108,8 @@ class Aggregate:
     baseline: Row | None
     usual: Mapping[str, str] = field(default_factory=dict)
     """What the settings that name rows are where a row does not say."""
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    """The comparisons that were asked for."""
 
     @property
     def metric(self) -> str:
@@ -138,6 +152,7 @@ class Aggregate:
         mean = row.summary(self.metric).mean
         return None if mean is None else turned(self.metric, mean)
 
+    @_once
     def difference(self, row: Row, metric: str | None = None) -> Difference | None:
         """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""
         metric = metric or self.metric
@@ -146,6 +161,7 @@ class Aggregate:
         values, baseline = row.values(metric), self.baseline.values(metric)
         return difference(values, baseline) if values and baseline else None
 
+    @_once
     def test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
         if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
@@ -153,6 +169,7 @@ class Aggregate:
         own, base = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
         return paired_bootstrap(row.resampled, list(beside(own, base).values()))
 
+    @_once
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
         if self.test_set(row) is None:
@@ -172,6 +189,7 @@ class Aggregate:
         several = {row.key for row in self.rows if len(row.records) > 1}
         return holm({key: p_value for key, p_value in tests.items() if p_value is not None or key in several})
 
+    @_once
     def seeds_needed(self, row: Row) -> int | None:
         """Seeds that would show the observed difference of ``row``
         (:func:`gpam_suite.stats.over_seeds.seeds_needed`)."""

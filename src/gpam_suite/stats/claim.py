@@ -7,18 +7,16 @@ effect of interest, is the paper's gain on the same scale.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from gpam_suite.common.files import safe_name
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.records.folder import folders_of_runs, read_each
 from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.stats.aggregate import Aggregate, Row, read_aggregates
+from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.gate import Gate, gate
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
 
@@ -97,11 +95,16 @@ def read_claims() -> dict[str, Claim]:
     }
 
 
-def finding(results: Path, claim: Claim) -> Finding | None:
-    """What the records below ``results`` say of ``claim``; None where its experiment lacks softmax or the model."""
-    if not folders_of_runs(results).get(safe_name(claim.experiment)):
-        return None
-    (aggregate,) = read_aggregates(results, claim.experiment)
+def findings(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, Finding]:
+    """What ``aggregates``, read from ``results``, say of each claim, by its experiment; a claim whose experiment lacks
+    softmax or the model is left out."""
+    there = {found.experiment: found for found in aggregates}
+    said = {name: _finding(results, claim, there) for name, claim in read_claims().items() if name in there}
+    return {name: found for name, found in said.items() if found}
+
+
+def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
+    aggregate = there[claim.experiment]
     rows = {row.model: row for row in aggregate.rows if row.overrides_label == "default"}
     if aggregate.baseline is None or claim.model not in rows:
         return None
@@ -110,7 +113,7 @@ def finding(results: Path, claim: Claim) -> Finding | None:
     others = [(row, aggregate.baseline) for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
     others += [(rows[claim.model], rows[name]) for name in claim.controls if name in rows]
     secondary = _corrected([_compare(aggregate, row, other, effect) for row, other in others])
-    trained = gate(aggregate.baseline, _references(results, claim, aggregate))
+    trained = gate(aggregate.baseline, _references(results, claim, there))
     said = verdict(primary, trained) if len(primary.seeds) >= claim.seeds else None
     return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary))
 
@@ -149,14 +152,14 @@ def _corrected(comparisons: list[Comparison]) -> list[Comparison]:
     return [replace(found, holm=corrected.get(index)) for index, found in enumerate(comparisons)]
 
 
-def _references(results: Path, claim: Claim, aggregate: Aggregate) -> dict[str, float | None]:
+def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> dict[str, float | None]:
     """The headline numbers of the reference rows; None for one that is not there yet."""
+    aggregate = there[claim.experiment]
     found: dict[str, float | None] = {}
-    there = folders_of_runs(results)
     for experiment, model in claim.reference_runs.items():
-        records = [one for one in read_each(there.get(safe_name(experiment), [])) if one["model"] == model]
-        name = records[0]["model_label"] if records else model
-        found[name] = summarise([one.headline for one in records if one.headline is not None]).mean
+        rows = [row for row in (there[experiment].rows if experiment in there else ()) if row.model == model]
+        scores = [score for row in rows for score in row.values(there[experiment].metric).values()]
+        found[rows[0].records[0]["model_label"] if rows else model] = summarise(scores).mean
     if claim.ngram is not None:
         data = aggregate.reference["data"]
         path = reference_file(results, data["name"], data["checksum"], claim.ngram)

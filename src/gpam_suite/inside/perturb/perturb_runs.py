@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
@@ -14,7 +15,6 @@ from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.compose import stored
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data.options import whole_number
-from gpam_suite.inside.models import quiet
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced, table
 from gpam_suite.inside.perturb.kinds import ADVERSARIAL, FOLDER, KINDS, Settings
 from gpam_suite.inside.perturb.language_model import Blocks
@@ -53,7 +53,7 @@ def perturb(cfg: DictConfig) -> list[Path]:
     """
     settings = {task: _settings(cfg, name) for task, name in ((LM.name, "blocks"), (NMT.name, "sentences"))}
     results, started = Path(cfg.results), time.monotonic()
-    quiet(cfg.threads)
+    torch.set_num_threads(cfg.threads)  # one: numbers must not depend on the cores of the machine
     finished = [record for record in read_records(results, cfg.only) if record["status"] == "finished"]
     written = list(perturb_runs(results, finished, cfg.paths, settings, again=cfg.again))
     log.info("%d files of numbers after %.0f s", len(written), time.monotonic() - started)
