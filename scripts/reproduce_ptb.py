@@ -5,6 +5,7 @@ Only the standard library is imported here, so that a missing file is said befor
 
 import argparse
 import hashlib
+import math
 import os
 import re
 import sys
@@ -66,9 +67,13 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
 
 
 def announcement(jobs: str, results: str) -> str:
+    """The first line: what will run, and what the plan says that it costs."""
+    plan = (ROOT / PLAN).read_text(encoding="utf-8")
+    runs, hours = re.findall(rf"^\| `{PART}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0]
+    total = math.ceil(int(runs) * float(hours) / int(jobs))
     return (
-        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM, {jobs} run(s) at a time; "
-        f"part {PART} of {PLAN} says how many they are and how long they take; it goes on where it stopped, and "
+        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each {hours} "
+        f"hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, and "
         f"{results}/queue.txt says how it stands{_unfrozen()}"
     )
 

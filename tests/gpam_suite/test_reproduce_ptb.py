@@ -26,8 +26,8 @@ def asked(*words, mirror=None, scripts=ROOT / "scripts"):
 
 @pytest.fixture
 def pretended(tmp_path):
-    """The scripts and configurations in another place, with a mirror of a made-up treebank and its checksums."""
-    for name in ("scripts", "configs"):
+    """The scripts, configurations and plan in another place, with a mirror of a made-up treebank and its checksums."""
+    for name in ("scripts", "configs", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name)
     path = tmp_path / "configs" / "dataset" / "ptb.yaml"
     text = path.read_text()
@@ -47,6 +47,12 @@ def test_it_says_whether_the_recipe_is_frozen(pretended):
         recipe.write_text(text + "\n".join(lines) + "\n")
         done = asked(mirror=pretended / "mirror", scripts=pretended / "scripts")
         assert done.returncode == 0 and ("runs of now do not count" in done.stdout) == unfrozen
+
+
+def test_it_says_the_cost_of_the_plan_first(pretended):
+    done = asked("--jobs", "4", mirror=pretended / "mirror", scripts=pretended / "scripts")
+    assert done.returncode == 0 and "34 runs, each 1 hour(s) of one core" in done.stdout
+    assert "4 at a time: about 9 hours" in done.stdout
 
 
 def test_every_file_is_looked_at_before_anything_starts(pretended):
