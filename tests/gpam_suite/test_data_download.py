@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
-from gpam_suite.data.store.download import git_blob, obtain, verify
+from gpam_suite.data.store.download import obtain
 
 TEXT = b"a b\nc\n"
 CHECKSUM = f"sha256:{hashlib.sha256(TEXT).hexdigest()}"
@@ -93,15 +93,14 @@ def test_offline_says_how_to_set_the_mirror(tmp_path, network):
 
 
 def test_no_known_checksum_accepts_any_content(tmp_path, network):
-    verify(b"anything", [], "name")
     network[FILE["urls"][0]] = gzip.compress(b"anything\n")
     assert obtain(FILE | {"checksums": None}, "set", {"data": tmp_path})[0] == b"anything\n"
 
 
-def test_git_blob_is_gits_own_id():
-    # `printf 'hello\n' | git hash-object --stdin`
-    assert git_blob(b"hello\n") == "ce013625030ba8dba906f756967f9e9ca394464a"
-    verify(b"hello\n", ["sha256:0", "git:ce013625030ba8dba906f756967f9e9ca394464a"], "name")
+def test_the_id_of_git_is_a_checksum_too(tmp_path, network):
+    known = {"checksums": ["sha256:0", "git:ce013625030ba8dba906f756967f9e9ca394464a"]}  # by git hash-object --stdin
+    network[FILE["urls"][0]] = gzip.compress(b"hello\n")
+    assert obtain(FILE | known, "set", {"data": tmp_path})[0] == b"hello\n"
 
 
 def test_malformed_files_node(tmp_path):

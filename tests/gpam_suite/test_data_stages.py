@@ -13,7 +13,7 @@ import pytest
 from data_helpers import PLAIN, monolingual, parallel, preparations
 
 from gpam.errors import UsageError
-from gpam_suite.data import build, prepare
+from gpam_suite.data import prepare
 from gpam_suite.data.store import atomic
 from gpam_suite.data.store.stages import Stages, load
 from gpam_suite.data.workers import Workers
@@ -204,15 +204,6 @@ def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
     assert again.manifest["files"] == wanted.manifest["files"]
     assert preparations(tmp_path / "data") == [wanted.folder.name]
     assert not list((tmp_path / "data").rglob("*.tmp"))
-
-
-def test_a_disk_without_room_is_one_sentence(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(build, "segment", fail)
-    with pytest.raises(UsageError, match=r"the disk of .*data is full \(finished stages are kept\)"):
-        prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data"})
 
 
 def test_workers_end_with_a_killed_parent(tmp_path):

@@ -4,6 +4,8 @@ import errno
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+NO_ROOM_OR_RIGHT = _FULL + _NOT_WRITABLE
+"""Error numbers that another address, or another attempt, does not help."""
 _NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
 
 

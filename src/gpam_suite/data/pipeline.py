@@ -14,11 +14,10 @@ from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.data.binarise import fairseq_version
 from gpam_suite.data.build import build
 from gpam_suite.data.dataset import check_dataset, check_fit
-from gpam_suite.data.kinds.sources import Source, open_source
+from gpam_suite.data.kinds.sources import open_source
 from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
-from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished
-from gpam_suite.data.store.disk import full, is_full, unwritable
+from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished, unwritable
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.store.summed import summed
 from gpam_suite.data.text.lines import sha256
@@ -45,6 +44,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     Raises:
         UsageError: a wrong option, missing or unsuitable text, data that is not what the node expects; a finished
             preparation that somebody changed.
+        OSError: a disk without room; finished stages are kept.
     """
     dataset, options, paths = check_dataset(dataset), check_preprocessing(preprocessing), plain(paths, "paths")
     check_fit(dataset, options)
@@ -61,23 +61,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         prepared.check_whole()
         return prepared
 
-    try:
-        return _prepared(dataset, options, source, versions, folder, paths)
-    except OSError as error:
-        if is_full(error):
-            raise full(root, "finished stages are kept") from error
-        raise
-
-
-def _prepared(
-    dataset: dict[str, Any],
-    options: dict[str, Any],
-    source: Source,
-    versions: dict[str, str],
-    folder: Path,
-    paths: Mapping[str, Any],
-) -> Prepared:
-    root, started = folder.parent, time.monotonic()
+    started = time.monotonic()
     remove_abandoned(root)
     with unfinished(root, folder.name) as temporary:
         manifest = {

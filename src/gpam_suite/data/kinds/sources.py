@@ -10,7 +10,7 @@ from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, corpora, documents, pairs, python_docs, recall
 from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.download import file_checksums, mirror_folder, obtain, obtain_file
+from gpam_suite.data.store.download import checksums, mirror_folder, obtain, obtain_file
 from gpam_suite.data.store.stages import Piece, Stages
 from gpam_suite.data.store.unpack import open_member
 from gpam_suite.data.text.lines import (
@@ -269,7 +269,7 @@ def _documents(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
     return Source(fingerprint, origin, lambda: Text(*documents.joined(found, dataset)))
 
 
-def _local_files(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
+def _local_files(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
     folder = Path(dataset["folder"]).expanduser()
     if not folder.is_dir():
         raise UsageError(f"dataset.folder: {folder} is not a folder; give the folder that holds your text")
@@ -279,8 +279,7 @@ def _local_files(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source
     for path in files.values():
         if not path.is_file():
             raise UsageError(f"text file {path} does not exist")
-    data = Path(paths["data"]).expanduser().absolute()
-    digests = {key: file_checksums(path, data, unpacked=True)["sha256"] for key, path in files.items()}
+    digests = {key: checksums(path, (), unpacked=True)["sha256"] for key, path in files.items()}
 
     def stream(stages: Stages) -> Raw:
         return Raw({key: [_whole_text(stages, path, digests[key], path)] for key, path in files.items()})

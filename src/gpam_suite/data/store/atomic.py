@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpam.errors import UsageError
-from gpam_suite.data.store.disk import unwritable
+
+
+def unwritable(folder: Path, error: OSError) -> UsageError:
+    """The mistake of a ``paths.data`` that cannot be written."""
+    return UsageError(f"paths.data: {folder} cannot be written ({error.strerror}); give another folder")
 
 
 @contextlib.contextmanager
