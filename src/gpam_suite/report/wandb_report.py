@@ -16,8 +16,7 @@ def report(entity: str, project: str, experiment: str, models: tuple[str, str] =
     """The report, not saved yet: its ``save()`` makes a draft in wandb and gives its ``url``.
 
     Runs are found by what :class:`gpam_suite.run.tracking.Tracker` tells wandb: their group (the experiment), and the
-    model
-    among their tags.
+    model among their tags.
     """
     import wandb_workspaces.reports.v2 as wandb_reports
 
@@ -64,5 +63,8 @@ def save(path: str, experiment: str, models: tuple[str, str]) -> str:
         draft = report(*path.split("/"), experiment, models)
         draft.save(draft=True)
     except Exception as error:  # wandb raises plain Exception where nobody is logged in
-        raise UsageError(f"wandb does not take the report: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"wandb does not take the report: {reason}; make tables and make compare need no wandb"
+        ) from None
     return draft.url

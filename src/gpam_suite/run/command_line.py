@@ -140,10 +140,9 @@ def _hydra_sentence(error: HydraException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[0].startswith("Ambiguous value for argument"):
         return f"{lines[0]}: for a run of each value add -m; one value that is a list is written KEY=[a,b]"
-    sentence = " ".join(lines[:2])
-    if "Could not override" in text or "Key" in text:
-        sentence += _meant_key(text)
-    return sentence
+    if lines[0].startswith("Could not override"):
+        return lines[0].removesuffix(".").replace("Could not override", "there is no option") + _meant_key(lines[0])
+    return " ".join(lines[:2])
 
 
 def _meant_key(text: str) -> str:

@@ -187,7 +187,8 @@ class Pretrained:
         r"""``prompt``, as the model reads it, and ``tokens`` more tokens, drawn one after another by ``seed``.
 
         Each is drawn from ``p(token | what precedes it) ** (1 / temperature)``, normalised, over the ``top_k``
-        likeliest (0: all); temperature 0 takes the likeliest. ``<unk>`` is never written. A line's end is a token.
+        likeliest (0: all); temperature 0 takes the likeliest. What the training text had not is never written; a line's
+        end is a token.
 
         Raises:
             UsageError: a translation model, or a number that is out of range.
@@ -203,6 +204,9 @@ class Pretrained:
             raise UsageError("the prompt holds <s> or <pad>, which fairseq reserves; write it differently")
         stream = torch.cat([stream.new_tensor([words.eos()]), stream])
         never = [words.bos(), words.pad(), words.unk()] + [words.eos()] * (self.config["unit"] == "character")
+        never += [
+            index for index, count in enumerate(words.count) if not count
+        ]  # with which fairseq fills dictionaries
         longest = self.config["fairseq"]["task"]["tokens_per_sample"]
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
