@@ -15,7 +15,7 @@ import torch
 from gpam import c_library
 
 SOURCE = Path(__file__).with_name("rows.c")
-_OPTIONS = ("-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+_OPTIONS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 #: What torch calls the processor's vector instructions, and a compiler's options for them.
 _INSTRUCTIONS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
 

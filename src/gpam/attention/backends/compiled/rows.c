@@ -1,7 +1,7 @@
 /* What stands between the products of an attention call: one pass over each row, forward and backward.
 
    Rows of scores are `width` floats apart, a multiple of LANE; a row sees its first `seen` keys, those of a padded
-   sequence but the hidden ones. Loops run over whole lanes, so that compilers make vectors of them. */
+   sequence but the hidden ones. Loops run over whole lanes. */
 
 #include <float.h>
 #include <stdint.h>
@@ -9,6 +9,7 @@
 
 #define LANE 16
 #define SIGN 0x80000000u
+#define INLINE inline __attribute__((always_inline))
 
 typedef struct {
     int64_t heads, branches, rows, width;
@@ -23,65 +24,92 @@ typedef struct {
     float kept_scale;                           /* 1 / (1 - p) */
 } Tile;
 
-static inline uint32_t bits_of(float x) { uint32_t i; memcpy(&i, &x, 4); return i; }
-static inline float float_of(uint32_t i) { float x; memcpy(&x, &i, 4); return x; }
+/* A lane of a row, as GCC and Clang make vectors of it on any processor; comparisons give masks of all bits. */
+typedef float floats __attribute__((vector_size(4 * LANE), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANE), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANE), aligned(4), may_alias));
+typedef uint8_t bytes __attribute__((vector_size(LANE), aligned(1), may_alias));
+
+static const ints LANES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+static INLINE floats only(ints mask, floats x) { return (floats)(mask & (ints)x); } /* elsewhere 0 */
+static INLINE floats either(ints mask, floats x, floats y) { return (floats)((mask & (ints)x) | (~mask & (ints)y)); }
+
+static INLINE float largest(floats x) {
+    for (int width = LANE / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
+    return x[0];
+}
+
+static INLINE float sum_of(floats x) {
+    for (int width = LANE / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) x[i] += x[i + width];
+    return x[0];
+}
 
 /* exp(x) for x <= 0, to about one unit in the last place: 2^n e^r with |r| <= ln(2) / 2 and a polynomial of degree 6. */
-static inline float exponential(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the lowest bits are round(x / ln 2) */
-    float n = shifted - 12582912.0f;
-    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
-    float e = 1.0f / 720;
-    e = e * r + 1.0f / 120;
+static INLINE floats exponential(floats x) {
+    const floats lowest = x * 0 - 87.0f;
+    x = either(x < lowest, lowest, x);
+    floats shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the lowest bits are round(x / ln 2) */
+    floats n = shifted - 12582912.0f;
+    floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+    floats e = r * (1.0f / 720) + 1.0f / 120;
     e = e * r + 1.0f / 24;
     e = e * r + 1.0f / 6;
     e = e * r + 0.5f;
     e = e * r + 1.0f;
     e = e * r + 1.0f;
-    return e * float_of((bits_of(shifted) - 0x4B400000u + 127u) << 23);
+    return e * (floats)(((words)shifted - 0x4B400000u + 127u) << 23);
 }
 
 /* A bijection of 32 bits without visible pattern: Wellons' lowbias32. */
-static inline uint32_t mixed(uint32_t x) {
+static INLINE words mixed(words x) {
     x ^= x >> 16; x *= 0x7feb352du;
     x ^= x >> 15; x *= 0x846ca68bu;
     return x ^ (x >> 16);
 }
 
+/* The keys from `k` on that a row sees: the first `seen`, but the hidden ones. */
+static INLINE ints visible(int32_t k, int32_t seen, const uint8_t *hidden) {
+    ints mask = LANES + k < seen;
+    if (hidden) mask &= __builtin_convertvector(*(const bytes *)(hidden + k), ints) == 0;
+    return mask;
+}
+
 /* Scores into probabilities, the sign bit set where dropped; their weighted sum, without the dropped, into `sum_out`. */
-static inline __attribute__((always_inline)) void forward_row(
+static INLINE void forward_row(
     const Tile *t, float *restrict s, float *restrict out, const uint8_t *restrict hidden, int32_t seen, float weight,
     int add, uint64_t row, int drop)
 {
-    int32_t up = (seen + LANE - 1) / LANE * LANE;
-    float top = -FLT_MAX, total = 0.0f;
-    uint32_t low = (uint32_t)row ^ (uint32_t)t->seed; /* random numbers are a function of seed, row and key */
-    uint32_t high = mixed((uint32_t)(row >> 32) + (uint32_t)(t->seed >> 32));
-    #pragma omp simd reduction(max : top)
-    for (int32_t k = 0; k < up; k++) {
-        float x = k < seen && !(hidden && hidden[k]) ? s[k] : -FLT_MAX;
-        top = x > top ? x : top;
+    const floats none = (floats){0} - FLT_MAX;
+    floats tops = none, totals = {0};
+    words low = (words){0} + ((uint32_t)row ^ (uint32_t)t->seed); /* random numbers are a function of seed, row and key */
+    words high = mixed((words){0} + (uint32_t)(row >> 32) + (uint32_t)(t->seed >> 32));
+    for (int32_t k = 0; k < seen; k += LANE) {
+        floats x = either(visible(k, seen, hidden), *(floats *)(s + k), none);
+        tops = either(x > tops, x, tops);
     }
-    #pragma omp simd reduction(+ : total)
-    for (int32_t k = 0; k < up; k++) {
-        float e = exponential(s[k] - top);
-        e = k < seen && !(hidden && hidden[k]) ? e : 0.0f;
-        s[k] = e;
-        total += e;
+    float top = largest(tops);
+    for (int32_t k = 0; k < seen; k += LANE) {
+        floats e = only(visible(k, seen, hidden), exponential(*(floats *)(s + k) - top));
+        *(floats *)(s + k) = e;
+        totals += e;
     }
-    float inverse = total == 0.0f ? 0.0f : 1.0f / total; /* a row that sees nothing is zero */
-    #pragma omp simd
-    for (int32_t k = 0; k < up; k++) {
-        float p = s[k] * inverse;
-        uint32_t dropped = drop && mixed(mixed((uint32_t)k + low) + high) < t->threshold;
-        float kept = dropped ? 0.0f : p;
-        s[k] = drop ? float_of(bits_of(p) | dropped << 31) : p;
-        out[k] = add ? out[k] + weight * kept : weight * kept;
+    float total = sum_of(totals), inverse = total == 0.0f ? 0.0f : 1.0f / total; /* a row that sees nothing is zero */
+    for (int32_t k = 0; k < seen; k += LANE) {
+        floats p = *(floats *)(s + k) * inverse, kept = p;
+        if (drop) {
+            ints dropped = mixed(mixed((words)(LANES + k) + low) + high) < t->threshold;
+            kept = only(~dropped, p);
+            p = (floats)((words)p | ((words)dropped & SIGN));
+        }
+        *(floats *)(s + k) = p;
+        *(floats *)(out + k) = add ? *(floats *)(out + k) + weight * kept : weight * kept;
     }
 }
 
-static inline __attribute__((always_inline)) void forward_tile(
+static INLINE void forward_tile(
     const Tile *t, float *scores, float *out, const float *weights, const uint8_t *hidden_keys, int padded, int drop)
 {
     for (int64_t h = 0; h < t->heads; h++) {
@@ -127,17 +155,19 @@ void gpam_backward(const Tile *t, const float *scores, const float *grad, float 
                 float *restrict d = grad_scores + at;
                 float weight = weights[j * t->weight_branch + (t->first_head + h) * t->weight_head
                                        + (t->first + i) * t->weight_row];
-                float kept_scale = t->kept_scale, delta = 0.0f;
-                #pragma omp simd reduction(+ : delta)
-                for (int32_t k = 0; k < up; k++) {
-                    float kept = (bits_of(s[k]) & SIGN ? 0.0f : s[k]) * kept_scale;
-                    sum[k] = j ? sum[k] + weight * kept : weight * kept;
-                    d[k] = kept * g[k];
-                    delta += d[k];
+                floats deltas_of = {0};
+                for (int32_t k = 0; k < seen; k += LANE) {
+                    floats p = *(const floats *)(s + k), kept = only((ints)p >= 0, p) * t->kept_scale;
+                    *(floats *)(sum + k) = j ? *(floats *)(sum + k) + weight * kept : weight * kept;
+                    kept *= *(const floats *)(g + k);
+                    *(floats *)(d + k) = kept;
+                    deltas_of += kept;
                 }
-                #pragma omp simd
-                for (int32_t k = 0; k < up; k++)
-                    d[k] = weight * (d[k] - float_of(bits_of(s[k]) & ~SIGN) * delta);
+                float delta = sum_of(deltas_of);
+                for (int32_t k = 0; k < seen; k += LANE) {
+                    floats p = (floats)(*(const words *)(s + k) & ~SIGN);
+                    *(floats *)(d + k) = weight * (*(floats *)(d + k) - p * delta);
+                }
                 memset(d + up, 0, (size_t)(t->width - up) * sizeof(float));
                 deltas[(h * t->branches + j) * t->rows + i] = delta;
             }
