@@ -39,8 +39,8 @@ override REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" 
 .PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables publish archive compare analyse perturb evidence benchmark plan soak lock audit search watch clean
 
 help: ## this list
-	@echo "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' 'BEGIN {print "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"} \
+		/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST) || :  # ended early by | head
 
 setup: $(VENV)/.installed ## make .venv with the pinned packages (by itself where missing) [TORCH_INDEX=address of torch's CPU wheels]
 
