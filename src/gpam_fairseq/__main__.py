@@ -10,14 +10,15 @@ import contextlib
 import importlib
 import signal
 import sys
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import gpam_fairseq  # noqa: F401  (also in the processes that torch.multiprocessing starts)
 from gpam_fairseq.arguments import check_arguments, parser_sentence, sentence_for
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer import switch
 from gpam_fairseq.trainer.fast import fast_step
+from gpam_fairseq.trainer.replacing import replaced
 
 from gpam.attention.backends import calibration
 from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
@@ -37,19 +38,24 @@ def _help() -> str:
     )
 
 
-@contextlib.contextmanager
-def _one_sentence_for_wrong_arguments() -> Iterator[None]:
+def _wrong_arguments(_: argparse.ArgumentParser, message: str) -> NoReturn:
     """argparse itself prints several hundred options above it."""
+    raise UsageError(parser_sentence(message))
 
-    def error(_: argparse.ArgumentParser, message: str) -> NoReturn:
-        raise UsageError(parser_sentence(message))
 
-    original = argparse.ArgumentParser.error
-    argparse.ArgumentParser.error = error
-    try:
-        yield
-    finally:
-        argparse.ArgumentParser.error = original
+def _of_something(eval_lm: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float]]:
+    """fairseq's ``eval_lm`` gives a perplexity of 1 where it skipped every sample."""
+
+    def evaluated(*args: Any, **kwargs: Any) -> dict[str, float]:
+        found = eval_lm(*args, **kwargs)
+        if not found["loss"]:
+            raise UsageError(
+                "not one token was evaluated, as the samples are longer than the model reads; give the "
+                "--tokens-per-sample of its training"
+            )
+        return found
+
+    return evaluated
 
 
 def main() -> int:
@@ -75,9 +81,13 @@ def _main(words: list[str]) -> int:
     try:
         if not switch.wanted():
             calibration.use(calibration.PLAIN)
-        with _one_sentence_for_wrong_arguments(), fast_step() if switch.wanted() else contextlib.nullcontext():
+        fast = fast_step() if switch.wanted() else contextlib.nullcontext()
+        with replaced(argparse.ArgumentParser, error=_wrong_arguments), fast:
             check_arguments(command, words[1:])
-            importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}").cli_main()
+            module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
+            ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}
+            with replaced(module, **ours):
+                module.cli_main()
     except BrokenPipeError:
         raise
     except (UsageError, OSError) as error:  # fairseq tells of a missing corpus or checkpoint by an OSError

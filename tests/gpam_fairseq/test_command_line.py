@@ -126,6 +126,12 @@ def test_eval_lm_is_the_perplexity_of_the_model(lm_checkpoint, lines, caplog):
     assert perplexity < 0.8 * len(words)
 
 
+def test_eval_lm_of_nothing_is_no_perplexity(lm_checkpoint, lines, capfd, caplog):
+    assert toy.gpam("eval-lm", lines, "--path", lm_checkpoint, "--max-tokens", 2048, "--num-workers", 0) == 2
+    assert "gpam_fairseq eval-lm: not one token was evaluated" in capfd.readouterr().err.splitlines()[-1]
+    assert "Perplexity" not in caplog.text
+
+
 def test_eval_lm_with_a_context_window(lm_checkpoint, lines, caplog):
     arguments = {"path": lm_checkpoint, "max_tokens": 300, "tokens_per_sample": 24, "num_workers": 0}
     perplexity = {}

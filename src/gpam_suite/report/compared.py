@@ -51,7 +51,8 @@ def read_side(name: str, given: str) -> Side:
 def _one_row(name: str, records: list[Record]) -> Row:
     rows = aggregate(records).rows
     if len(rows) > 1:
-        raise UsageError(f"{name}: the folder holds {', '.join(row.label for row in rows)}; {WANTED}.")
+        held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in rows)
+        raise UsageError(f"{name}: the folder holds runs of several settings: {held}; name one of these runs' folders.")
     return rows[0]
 
 
