@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import statistics
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ WORK = Workload(
 )
 
 
+@cache
 def published() -> dict[tuple[str, str], list]:
     groups: dict[tuple[str, str], list] = {}
     for record in read_records(RESULTS):
@@ -82,7 +84,14 @@ def read_workload(experiment, model) -> tuple[list, Workload]:
     return records, workload(configuration(records[0]))
 
 
-@pytest.mark.parametrize(("experiment", "model"), list(published()))
+@pytest.mark.parametrize(
+    ("experiment", "model"),
+    [
+        (experiment, model)
+        for experiment, model in published()
+        if experiment in MEASURED or model in ("softmax", "dagpam")
+    ],
+)
 def test_published_runs_have_the_parameters_and_flops_of_the_plan(experiment, model):
     records, work = read_workload(experiment, model)
     assert work.parameters["total"] == pytest.approx(records[0]["parameters"]["total"], rel=0.02)
