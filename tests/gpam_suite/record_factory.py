@@ -168,6 +168,8 @@ def add_config(record: Record, **changes: Any) -> None:
             node = node.setdefault(key, {})
         node[last] = value
     (record.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    record.data["config_hash"] = config_hash(config)
+    write_record(record.folder, record.data)
 
 
 def painted(plot: Plot) -> list[Axes]:

@@ -15,7 +15,7 @@ from gpam.errors import UsageError
 from gpam_suite.common import sections
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
-from gpam_suite.data.store.summed import summed
+from gpam_suite.common.summed import summed
 from gpam_suite.evaluate.translation import Metrics
 from gpam_suite.records.folder import write_scores
 from gpam_suite.report import unit_differences

@@ -1,5 +1,6 @@
 """The same seed gives the same bits; a clock set back does no harm; data that changed is noticed."""
 
+import importlib
 import json
 import time
 
@@ -57,13 +58,23 @@ def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
     assert "cannot be compared" in caplog.text
 
 
-def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path):
+@pytest.mark.parametrize("when", ["before the run", "before its worker reads it"])
+def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, when, monkeypatch):
     text = write_text(tmp_path / "text")
     cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={text}")
-    binary = prepare(cfg.dataset, cfg.preprocessing, cfg.paths).bin / "train.bin"
-    content = bytearray(binary.read_bytes())
-    content[len(content) // 2] ^= 1
-    binary.unlink()  # finished stages share their files with preparations
-    binary.write_bytes(content)
+
+    def spoilt(*nodes):
+        prepared = prepare(*nodes)
+        binary = prepared.bin / "train.bin"
+        content = bytearray(binary.read_bytes())
+        content[len(content) // 2] ^= 1
+        binary.unlink()  # finished stages share their files with preparations
+        binary.write_bytes(content)
+        return prepared
+
+    if when == "before the run":
+        spoilt(cfg.dataset, cfg.preprocessing, cfg.paths)
+    else:
+        monkeypatch.setattr(importlib.import_module("gpam_suite.run.run"), "prepare", spoilt)
     with pytest.raises(UsageError, match=r"train\.bin was changed after it was prepared"):
         run(cfg)

@@ -42,6 +42,8 @@ RECORD_TEXT = json.dumps({"schema_version": SCHEMA_VERSION, **make_record()})
         (lambda text: text[:-1] + ', "more": -Infinity}', "-Infinity is no number"),
         (lambda text: text[:-1] + ', "more": 1e999}', "1e999 is larger than any number here"),
         (lambda text: text[:-1] + ', "more": 1' + "0" * 5000 + "}", "is larger than any number here"),
+        (lambda text: text[:-1] + ', "more": 1e308}', "1e308 is larger than any number here"),
+        (lambda text: text.replace('"Softmax"', r'"\ud800"'), "surrogates not allowed"),
         (lambda text: text[:-1] + ', "status": "finished"}', "the key 'status' stands there twice"),
         (lambda text: "[" * 100_000, "nested too deeply"),
         (lambda text: "[]", "does not fit the schema"),

@@ -167,7 +167,7 @@ def test_the_first_that_fails_gives_the_reason_and_ends_the_others(tmp_path, cap
     assert hangs.returncode is not None
     killed = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     assert wait_for([killed], tmp_path) == 1
-    assert capfd.readouterr().err == "process 0 was ended by SIGKILL\n"
+    assert capfd.readouterr().err == "process 0 was ended by SIGKILL, which the system sends where memory has run out\n"
 
 
 # --------------------------------------------------------------------------------------- the same tokens in each update

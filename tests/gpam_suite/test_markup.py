@@ -1,8 +1,13 @@
 """Text of records, labels and commands on pages and terminals: it is read, and nothing of it acts."""
 
-from record_factory import make_record, store, tabulate
+import pytest
+from omegaconf import OmegaConf
+from record_factory import add_config, make_record, store, tabulate
 
+from gpam.errors import UsageError
 from gpam_suite.common.markup import bullets, code, inert, shown
+from gpam_suite.config.show import show
+from gpam_suite.report.page import build
 
 
 def test_nothing_of_a_text_acts_on_a_terminal():
@@ -19,9 +24,29 @@ def test_nothing_of_a_text_is_a_tag_or_ends_a_block():
 
 def test_a_record_writes_no_markup_into_its_page(tmp_path):
     bad = "<script>alert(1)</script>\x1b]0;x\x07"
-    record = make_record(model_label=bad, dataset_label=bad, command=f"train {bad}\n```\n{bad}", experiment="small")
+    label = "<script>alert(1)</script>"
+    record = make_record(model_label=label, dataset_label=label, command=f"train {bad}\n```\n{bad}", experiment="small")
     store(tmp_path, record)
     page = tabulate(tmp_path)[0].read_text()
     assert "\x1b" not in page and "\x07" not in page
     before, fence, inside = page.partition("````sh\n")
     assert "<script" not in before and fence and "\n````\n" in inside
+
+
+def test_no_name_writes_markup_into_a_page_of_results(tmp_path):
+    bad = "<script>alert(1)</script> $x^{$"
+    record = make_record(experiment=bad, model_label=bad, dataset_label=bad, recipe=bad, command="x")
+    store(tmp_path, record)
+    (tuned,) = store(tmp_path / "tuning", record)
+    with pytest.raises(UsageError, match=r"config\.yaml says no fairseq\.optimization\.lr"):
+        build(tmp_path)
+    add_config(tuned, fairseq__model__dropout=0.1)
+    pages = [path.read_text() for path in build(tmp_path) if path.suffix == ".md"]
+    assert len(pages) == 2
+    for page in pages:
+        assert "<script" not in page
+
+
+def test_a_name_may_hold_what_rich_takes_for_markup(capsys):
+    show(OmegaConf.create({"[/red]": {"experiment_name": "[/bold] [link=x]y[/link]"}}))
+    assert "experiment_name: [/bold] [link=x]y[/link]" in capsys.readouterr().err

@@ -62,6 +62,10 @@ def test_both_tasks_have_a_headline(tmp_path, task):
         ({"git": {"commit": "abc"}}, "git"),
         ({"config_hash": "xyz"}, "config_hash"),
         ({"started": "yesterday"}, "started"),
+        ({"started": "2026-02-30T10:00:00Z"}, "started"),
+        ({"started": "0000-01-01T00:00:00+00:00"}, "started"),
+        ({"metrics": {"test_perplexity": -5.0}}, "less than the minimum"),
+        ({"model_label": "a\x1b[31m"}, "model_label: .* is not a 'text without control characters'"),
     ],
 )
 def test_invalid_record_is_not_written(tmp_path, change, complaint):
@@ -78,7 +82,7 @@ def test_missing_field_is_named(tmp_path):
 
 
 def test_not_finite_numbers_become_null_and_need_status_diverged(tmp_path):
-    record = make_record(metrics={"test_perplexity": math.inf, "valid_loss": math.nan}, memory={"peak_bytes": None})
+    record = make_record(metrics={"test_perplexity": 1e308, "valid_loss": math.nan}, memory={"peak_bytes": None})
     write_record(tmp_path, {**record, "status": "diverged", "reason": "loss is NaN at update 7"})
     assert "NaN" not in (tmp_path / "record.json").read_text().replace("loss is NaN", "")
     read = read_record(tmp_path)
@@ -108,6 +112,16 @@ def test_cut_off_record_names_file_and_way_out(tmp_path):
         read_record(tmp_path)
 
 
+def test_a_record_that_was_changed_after_it_was_written_is_refused(tmp_path):
+    path = write_record(tmp_path, make_record(value=30.0))
+    text = path.read_text()
+    path.write_text(text.replace('"test_perplexity": 30.0', '"test_perplexity": 29.0'))
+    with pytest.raises(UsageError, match="not what was written, by its checksum"):
+        read_record(tmp_path)
+    path.write_text(json.dumps(json.loads(text)))  # the same in other words
+    assert read_record(tmp_path).headline == 30.0
+
+
 def test_record_of_another_schema_version(tmp_path):
     path = write_record(tmp_path, make_record())
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
@@ -116,8 +130,11 @@ def test_record_of_another_schema_version(tmp_path):
 
 
 def test_record_changed_by_hand_is_refused(tmp_path):
+    """One of before records had a checksum of their own."""
     path = write_record(tmp_path, make_record())
-    path.write_text(json.dumps({**json.loads(path.read_text()), "world_size": 0}))
+    by_hand = {**json.loads(path.read_text()), "world_size": 0}
+    del by_hand["sha256"]
+    path.write_text(json.dumps(by_hand))
     with pytest.raises(UsageError, match="world_size: 0 is less than the minimum"):
         read_record(tmp_path)
 

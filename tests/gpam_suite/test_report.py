@@ -1,5 +1,6 @@
 """The page of somebody's own runs: links that lead somewhere, nothing that is not in the records."""
 
+import os
 import re
 
 import pytest
@@ -66,3 +67,13 @@ def test_one_experiment_is_built_and_the_report_still_holds_all(tmp_path):
 def test_no_runs_yet(tmp_path):
     assert build(tmp_path) == [tmp_path / "README.md"]
     assert "No run has been recorded yet." in (tmp_path / "README.md").read_text()
+
+
+def test_what_a_killed_process_left_of_a_page_goes(tmp_path):
+    """Not what another process is writing at the same time."""
+    old, new = (tmp_path / f".README.md.{name}.tmp" for name in ("old", "new"))
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    build(tmp_path)
+    assert new.exists() and not old.exists()

@@ -17,7 +17,7 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.data.store import atomic
 from gpam_suite.evaluate.trained import open_trained
-from gpam_suite.records.folder import read_history, read_record, read_scores
+from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.report.page import build
 from gpam_suite.run import lock, run
 from gpam_suite.run.command_line import RunFailed
@@ -137,10 +137,12 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
 def test_a_folder_in_the_place_of_a_record_is_named_before_training(lm):
     cfg, _ = lm
     other = OmegaConf.merge(cfg, {"seed": 8})
-    (folder_of(other) / "record.json").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"record\.json is no plain file"):
-        run(other)
-    shutil.rmtree(folder_of(other))
+    for name, make in (("record.json", Path.mkdir), ("train.log", os.mkfifo)):  # a pipe would never be opened
+        folder_of(other).mkdir(parents=True)
+        make(folder_of(other) / name)
+        with pytest.raises(UsageError, match=rf"{name} is no plain file"):
+            run(other)
+        shutil.rmtree(folder_of(other))
 
 
 def test_a_cut_off_checkpoint_and_one_of_another_model_are_refused(lm, tmp_path):
@@ -191,9 +193,8 @@ def _spoil_text(_, text):
 
 
 def _spoil_dictionary(run, _):
-    record = json.loads((run / "record.json").read_text())
-    record["checksums"]["bin/dict.txt"] = "0" * 64
-    (run / "record.json").write_text(json.dumps(record))
+    record = read_record(run).data
+    write_record(run, {**record, "checksums": {**record["checksums"], "bin/dict.txt": "0" * 64}})
 
 
 @pytest.mark.parametrize(

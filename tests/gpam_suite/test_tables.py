@@ -288,6 +288,15 @@ def test_broken_configuration_is_named(tmp_path, text):
         tabulate(tmp_path, "small_lm")
 
 
+def test_a_configuration_that_was_changed_after_the_run_is_refused(tmp_path):
+    (record,) = store(tmp_path, make_record())
+    add_config(record)
+    path = record.folder / "config.yaml"
+    path.write_text(path.read_text().replace("max_update: 200", "max_update: 400"))
+    with pytest.raises(UsageError, match=r"config\.yaml was changed: its hash is"):
+        tabulate(tmp_path, "small_lm")
+
+
 def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
     other = make_record(experiment="small", value=31.0)
     store(tmp_path, make_record(), make_record(experiment="z"), make_record(experiment="z-more"), other)

@@ -1,13 +1,12 @@
 """What two runs of one configuration must have in common, bit by bit."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gpam_suite.records.folder import HYPOTHESES, RECORD, SCORES, read_history, read_record
+from gpam_suite.records.folder import HYPOTHESES, SCORES, read_history, read_record, write_record
 from gpam_suite.report.page import build
 from soak.part import Figures
 
@@ -21,12 +20,12 @@ def differences(one: Path, other: Path, *, records: bool = True) -> list[str]:
     found = []
     for name in ("last", "best"):
         first, second = (_checkpoint(folder, name) for folder in (one, other))
-        found += [f"checkpoint_{name} {path}" for path in _unequal(first, second)]
+        found += [f"checkpoint_{name} {path}" for path in unequal(first, second)]
     if records:
         told = [_without(read_record(folder).data, MEASURED) for folder in (one, other)]
-        found += [f"record {path}" for path in _unequal(*told)]
+        found += [f"record {path}" for path in unequal(*told)]
     histories = [[_without(row, _TIMES) for row in read_history(folder)] for folder in (one, other)]
-    found += [f"history {path}" for path in _unequal(*histories)]
+    found += [f"history {path}" for path in unequal(*histories)]
     for name in (SCORES, HYPOTHESES):
         contents = [(folder / name).read_bytes() if (folder / name).exists() else None for folder in (one, other)]
         found += [name] if contents[0] != contents[1] else []
@@ -38,7 +37,7 @@ def tables_differ(reference: Path, run: Path, results: Path, scratch: Path) -> l
     inside = run.relative_to(results)
     shutil.copytree(reference, scratch / inside, ignore=shutil.ignore_patterns("checkpoints"))
     timed = {**read_record(reference).data, **{name: read_record(run)[name] for name in MEASURED}}
-    (scratch / inside / RECORD).write_text(json.dumps(timed), encoding="utf-8")
+    write_record(scratch / inside, timed)
     made = [path.relative_to(scratch) for path in build(scratch)]
     return [str(name) for name in made if (scratch / name).read_bytes() != _content(results / name)]
 
@@ -74,12 +73,12 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _unequal(one: Any, other: Any, path: str = "") -> list[str]:
+def unequal(one: Any, other: Any, path: str = "") -> list[str]:
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return [found for key in one for found in _unequal(one[key], other[key], f"{path}/{key}")]
+        return [found for key in one for found in unequal(one[key], other[key], f"{path}/{key}")]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         pairs = enumerate(zip(one, other, strict=True))
-        return [found for index, (first, second) in pairs for found in _unequal(first, second, f"{path}/{index}")]
+        return [found for index, (first, second) in pairs for found in unequal(first, second, f"{path}/{index}")]
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         same = one.dtype == other.dtype and one.shape == other.shape
         same = same and torch.equal(_bytes(one), _bytes(other))

@@ -1,9 +1,11 @@
 """Files that are there whole or not at all, and texts as names of files."""
 
+import contextlib
 import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,12 +43,20 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left of :func:`write_atomically` in ``folder``, where no other is at work."""
+def remove_unfinished(folder: Path, seconds: float = 0) -> None:
+    """Remove what killed processes left of :func:`write_atomically` in ``folder`` that many ``seconds`` ago or earlier:
+    any of it where no other process is at work."""
     for temporary in Path(folder).glob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - temporary.stat().st_mtime >= seconds:
+                temporary.unlink()
 
 
 def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write each path's content atomically, once all of it has been made; returns the paths."""
+    """Write each path's content atomically, once all of it has been made; returns the paths.
+
+    What processes that were killed an hour ago left in the same folders goes.
+    """
+    for folder in {path.parent for path in files}:
+        remove_unfinished(folder, seconds=3600)
     return [write_atomically(path, content) for path, content in files.items()]

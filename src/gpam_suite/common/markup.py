@@ -1,6 +1,7 @@
 """Cells of text as a Markdown or a LaTeX table."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from gpam_suite.common.formatting import MISSING
@@ -43,6 +44,7 @@ _TEXT_COLUMNS |= {
     "Against",
 }
 
+_CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 _TAG = re.compile("<(?=[A-Za-z/!?])")
 
 
@@ -50,6 +52,13 @@ def shown(text: str) -> str:
     """``text`` for a terminal or a file: what would act there (an escape, a bell, a carriage return, half a character)
     as the name that Python gives it; line feeds and tabs stay."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in str(text))
+
+
+def control(text: str) -> str | None:
+    """The name of the first control character (a line feed, an escape) or half of a character in ``text``."""
+    return next(
+        (f"U+{ord(sign):04X}" for sign in text if unicodedata.category(sign) in _CONTROLS and sign != "\t"), None
+    )
 
 
 def inert(text: str) -> str:

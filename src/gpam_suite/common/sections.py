@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gpam_suite.common.markup import markdown, shown
+from gpam_suite.common.markup import inert, markdown, shown
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def as_markdown(section: Section) -> str:
     blocks = [
         f"{shown(block)}\n" if isinstance(block, str) else markdown(block.head, block.cells) for block in section.blocks
     ]
-    return "\n".join([f"## {section.title}\n", *blocks])
+    return "\n".join([f"## {inert(section.title)}\n", *blocks])
 
 
 def _for_a_terminal(console: Console, section: Section) -> None:

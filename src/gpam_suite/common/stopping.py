@@ -25,6 +25,13 @@ class Preempted(BaseException):
     """
 
 
+def ended_by(number: int) -> str:
+    """A signal by its name, with what it may mean to a user."""
+    if number == signal.SIGKILL:
+        return "SIGKILL, which the system sends where memory has run out"
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
 def asked_by() -> int:
     """The signal that asked this process to stop."""
     return _came or signal.SIGTERM

@@ -7,6 +7,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.text import Text
 from rich.tree import Tree
 
 
@@ -22,6 +23,6 @@ def show(cfg: DictConfig) -> None:
 def _grow(tree: Tree, node: dict[str, Any]) -> None:
     for key, value in node.items():
         if isinstance(value, dict):
-            _grow(tree.add(f"[bold]{key}[/bold]"), value)
+            _grow(tree.add(Text(key, style="bold")), value)
         else:
-            tree.add(f"{key}: {value}")
+            tree.add(Text(f"{key}: {value}"))  # as it is: a name may hold what rich takes for markup

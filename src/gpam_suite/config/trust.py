@@ -7,7 +7,6 @@ that ``hydra.job_logging`` names, and a variable set by ``hydra.job.env_set`` ca
 import contextlib
 import os
 import re
-import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError
+from gpam_suite.common.markup import control
 
 _SUBMITIT, _JOBLIB = "hydra_plugins.hydra_submitit_launcher.submitit_launcher", "hydra_plugins.hydra_joblib_launcher"
 TARGETS = {
@@ -41,7 +41,6 @@ _FAIRSEQ_WRITES = tuple(
 _HELP = ("hydra.help.", "hydra.hydra_help.")  # pages of several lines, which are only printed
 _VARIABLES = re.compile(r"GPAM_\w+|SLURM_\w+|HOME|USER|TMPDIR|SCRATCH|WORK")
 _UNSET = object()
-_CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 
 
 def refuse_code(cfg: DictConfig) -> None:
@@ -51,7 +50,7 @@ def refuse_code(cfg: DictConfig) -> None:
         UsageError: it does; nothing of it was resolved or run.
     """
     for path, value in _leaves(OmegaConf.to_container(cfg, resolve=False), ""):
-        if not path.startswith(_HELP) and (sign := _control(path) or _control(value)):
+        if not path.startswith(_HELP) and (sign := control(path) or control(str(value))):
             raise _refusal(
                 ascii(path)[1:-1], ascii(value)[1:-1], f"holds {sign}, which a script would read as a command"
             )
@@ -70,15 +69,6 @@ def refuse_code(cfg: DictConfig) -> None:
                 raise _refusal(path, value, "would be words of a shell's or of sbatch's")
         elif path in _FAIRSEQ_WRITES:
             raise _refusal(path, value, "would write where it likes; a run's log is train.log in its folder")
-
-
-def _control(text: Any) -> str | None:
-    """The first control character (a line feed, an escape) or half of a character in ``text``, as its name."""
-    if not isinstance(text, str):
-        return None
-    return next(
-        (f"U+{ord(sign):04X}" for sign in text if unicodedata.category(sign) in _CONTROLS and sign != "\t"), None
-    )
 
 
 def _refusal(path: str, value: Any, why: str) -> UsageError:

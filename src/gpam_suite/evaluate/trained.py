@@ -9,13 +9,13 @@ from torch import nn
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import fairseq_config, identity, stored
-from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.evaluate.checkpoint import load_model
 from gpam_suite.records.folder import Record, read_record
+from gpam_suite.records.settings import check_hash
 
 CHECKPOINT = "checkpoint"
 """The name of the evaluated checkpoint among a record's ``checksums``; the others are files of the prepared data."""
@@ -76,11 +76,7 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
     if not (folder / CONFIG).is_file():
         raise UsageError(f"run: {folder} is not a run's folder (it has no {CONFIG}); wanted one under <results>/runs/")
     cfg, record = stored(folder / CONFIG), read_record(folder)
-    if (found := config_hash(identity(cfg))) != record["config_hash"]:
-        raise UsageError(
-            f"{folder / CONFIG} was changed: its hash is {found}, and the run's was {record['config_hash']}; restore "
-            "it, or train what it says now"
-        )
+    check_hash(record, identity(cfg))
     prepared = prepare(cfg.dataset, cfg.preprocessing, paths)
     if prepared.manifest["checksum"] != record["data"]["checksum"]:
         raise UsageError(

@@ -16,19 +16,21 @@ truth: tables, figures and trackers are made from them.
 """
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import best_match
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common import strict_json
 from gpam_suite.common.files import safe_name, write_atomically
+from gpam_suite.common.markup import control
+from gpam_suite.common.summed import KEY, checked, summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records import archives
 from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
@@ -55,7 +57,25 @@ __all__ = [
 ]
 
 RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
-_VALIDATOR = Draft202012Validator(SCHEMA)
+_FORMATS = FormatChecker(formats=())
+_VALIDATOR = Draft202012Validator(SCHEMA, format_checker=_FORMATS)
+
+
+@_FORMATS.checks("text without control characters")
+def _is_label(text: Any) -> bool:
+    return not isinstance(text, str) or control(text) is None
+
+
+@_FORMATS.checks("date-time", ValueError)
+def moment(text: str) -> datetime:
+    """A date with its time, as records have it.
+
+    Raises:
+        ValueError: there is no such moment.
+    """
+    found = datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 reads no Z
+    found.timestamp()
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,9 +98,9 @@ class Record:
 
 
 def _finite(value: Any) -> Any:
-    """``value`` with every NaN and infinity replaced by None, which JSON can say."""
+    """``value`` with every NaN, infinity and number that no reader takes replaced by None, which JSON can say."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if abs(value) <= strict_json.LARGEST else None
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -114,7 +134,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> Path:
             f"Not writing {path}, the record does not fit the schema: {complaint}. Fill in the field "
             "(null where it may be unknown; status 'failed' or 'diverged' with a reason where the run has no result)."
         )
-    return write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    return write_atomically(path, summed(data, indent=2))
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -144,6 +164,10 @@ def read_record(folder: Path) -> Record:
         raise UsageError(
             f"{path} has schema version {data.get('schema_version')!r}, this code reads {SCHEMA_VERSION}: {advice}."
         )
+    try:
+        data = checked(data) if isinstance(data, dict) and KEY in data else data
+    except ValueError as error:
+        raise UsageError(f"{path} was changed ({error}): {advice}.") from None
     if complaint := _complaint(data):
         raise UsageError(f"{path} does not fit the schema: {complaint}; {advice}.")
     return Record(folder, data)

@@ -6,18 +6,24 @@ not known is null, never left out, so that a reader sees that it was not measure
 
 from typing import Any
 
+from gpam_suite.common.summed import KEY
 from gpam_suite.common.tasks import TASKS, Task
 
 SCHEMA_VERSION = 1
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
+_LABEL = {**_NAME, "format": "text without control characters"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}
 _COUNT = {"type": "integer", "minimum": 0}
 _COUNT_OR_NULL = {"type": ["integer", "null"], "minimum": 0}
 _NUMBER_OR_NULL = {"type": ["number", "null"]}
 _SCALAR = {"type": ["string", "number", "boolean", "null"]}
-_ISO_8601 = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?$"}
+_ISO_8601 = {
+    "type": "string",
+    "format": "date-time",
+    "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?$",
+}
 
 
 def _map_of(values: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -41,6 +47,7 @@ _ADDED_LATER: dict[str, Any] = {
     "checksums": _map_of(_NAME, description="SHA-256 of the evaluated checkpoint, and of the dictionaries and codes"),
     "gradient_norms": _map_of(_NUMBER_OR_NULL, description="map/module to the median of its norm over the history"),
     "learned_scalars": _map_of(_NUMBER_OR_NULL, description="name/module to a learned lambda's last value"),
+    KEY: {"type": "string", "description": "SHA-256 of the rest of the record"},
 }
 """Fields that records of earlier runs lack."""
 
@@ -48,20 +55,24 @@ _PROPERTIES: dict[str, Any] = {
     "schema_version": {"const": SCHEMA_VERSION},
     "status": {"enum": ["finished", "failed", "diverged"]},
     "reason": {**_TEXT_OR_NULL, "description": "why the run failed or diverged; null when it finished"},
-    "experiment": _NAME,
-    "model": {**_NAME, "description": "name of the model config, e.g. dagpam"},
-    "model_label": {**_NAME, "description": "what tables and figures print, e.g. daGPAM"},
+    "experiment": _LABEL,
+    "model": {**_LABEL, "description": "name of the model config, e.g. dagpam"},
+    "model_label": {**_LABEL, "description": "what tables and figures print, e.g. daGPAM"},
     "options": {"type": "object", "description": "the model group's options, defaults included"},
-    "overrides_label": {**_NAME, "description": "the options part of the folder's name; 'default' if none was changed"},
-    "dataset": _NAME,
-    "dataset_label": _NAME,
+    "overrides_label": {
+        **_LABEL,
+        "description": "the options part of the folder's name; 'default' if none was changed",
+    },
+    "dataset": _LABEL,
+    "dataset_label": _LABEL,
     "task": {"enum": sorted(TASKS)},
-    "recipe": _NAME,
+    "recipe": _LABEL,
     "seed": {"type": "integer"},
-    "gpu": {**_NAME, "description": "name of the gpu config, e.g. cpu or multi4"},
+    "gpu": {**_LABEL, "description": "name of the gpu config, e.g. cpu or multi4"},
     "world_size": {"type": "integer", "minimum": 1},
     "metrics": _map_of(
-        _NUMBER_OR_NULL, description="perplexities by protocol.unit, losses in nats, the others in percent"
+        {**_NUMBER_OR_NULL, "minimum": 0},
+        description="perplexities by protocol.unit, losses in nats, the others in percent",
     ),
     "protocol": {"type": "object", "description": "everything two numbers must share to be comparable"},
     "parameters": _map_of(

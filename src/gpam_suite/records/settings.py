@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from gpam.errors import UsageError
+from gpam_suite.config.identity import config_hash
 from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
@@ -108,4 +109,18 @@ def _read(record: Record) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again.") from None
+    check_hash(record, config)
     return config
+
+
+def check_hash(record: Record, config: Mapping[str, Any]) -> None:
+    """Refuse a configuration that is not the one that the run's numbers are of.
+
+    Raises:
+        UsageError: it has another hash than the record says.
+    """
+    if (found := config_hash(config)) != record["config_hash"]:
+        raise UsageError(
+            f"{record.folder / CONFIG} was changed: its hash is {found}, and the run's was {record['config_hash']}; "
+            "restore it, or train what it says now"
+        )

@@ -93,8 +93,8 @@ def _figures(results: Path, aggregate: Aggregate, noise: Found | None) -> list[P
 
 def _contents(aggregates: list[Aggregate]) -> list[str]:
     return [
-        f"- [{found.experiment}](#{_anchor(found.experiment)}): {TASKS[found.task].title}, "
-        f"{found.reference['dataset_label']}\n"
+        f"- [{inert(found.experiment)}](#{_anchor(found.experiment)}): {TASKS[found.task].title}, "
+        f"{inert(found.reference['dataset_label'])}\n"
         for found in aggregates
     ]
 
@@ -111,7 +111,7 @@ def _section(aggregate: Aggregate, drawn: Iterable[Plot]) -> list[str]:
     links = ", ".join(f"[{title}]({quote(f'tables/{name}.{suffix}')})" for title, suffix in kinds.items())
     return [
         f"## {inert(aggregate.experiment)}\n",
-        f"{TASKS[aggregate.task].title}, {aggregate.reference['dataset_label']}.\n",
+        f"{TASKS[aggregate.task].title}, {inert(aggregate.reference['dataset_label'])}.\n",
         short_table(aggregate),
         f"{links}.\n",
         *(plot.markdown(aggregate.experiment) for plot in drawn),

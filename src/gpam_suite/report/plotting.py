@@ -17,6 +17,8 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.markup import inert
@@ -77,9 +79,20 @@ def render(plot: Plot, suffix: str = "svg") -> bytes:
         matplotlib.rcParams.update(_STYLE)
         figure = Figure(figsize=(_WIDTH, plot.height), layout="constrained")
         plot.draw(figure)
+        for text in figure.findobj(Text):
+            if not _can_be_read(text.get_text()):
+                text.set_parse_math(False)
         file = io.BytesIO()
         figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
     return file.getvalue()
+
+
+def _can_be_read(text: str) -> bool:
+    """Whether matplotlib can read the formulas in ``text``: the label of a record may hold ``$`` and mean it."""
+    try:
+        return "$" not in text or MathTextParser("path").parse(text) is not None
+    except ValueError:
+        return False
 
 
 def render_all(results: Path, experiment: str, plots: Iterable[Plot]) -> dict[Path, bytes]:

@@ -5,14 +5,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING, number
-from gpam_suite.common.markup import markdown
+from gpam_suite.common.markup import inert, markdown
 from gpam_suite.records.folder import Record, read_records
-from gpam_suite.records.settings import all_settings, tokens_per_update
+from gpam_suite.records.settings import CONFIG, all_settings, tokens_per_update
 from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
 
 FOLDER = "tuning"
+_LR, _DROPOUT = "fairseq.optimization.lr", "fairseq.model.dropout"
 _QUANTITY = "token_perplexity"
 
 
@@ -36,10 +38,15 @@ _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ
 
 def _setting(record: Record) -> Setting:
     settings = all_settings(record)
+    missing = [key for key in (_LR, _DROPOUT) if key not in settings]
+    if missing:
+        raise UsageError(
+            f"{record.folder / CONFIG} says no {missing[0]}, which is what was tuned: restore it, or remove the folder"
+        )
     before = settings.get("fairseq.model.decoder_normalize_before")
     return Setting(
-        lr=settings["fairseq.optimization.lr"][0],
-        dropout=settings["fairseq.model.dropout"],
+        lr=settings[_LR][0],
+        dropout=settings[_DROPOUT],
         batch=tokens_per_update(settings),
         layer_norm="pre-LN" if before else "post-LN",
     )
@@ -83,7 +90,7 @@ def grids(results: Path) -> list[str]:
         by_recipe.setdefault((record["dataset_label"], record["recipe"]), []).append(record)
     parts = []
     for (label, recipe), records in sorted(by_recipe.items()):
-        parts += [f"{label}, recipe {recipe}:\n", *_chosen(grid(records))]
+        parts += [f"{inert(label)}, recipe {inert(recipe)}:\n", *_chosen(grid(records))]
     return parts
 
 
@@ -102,7 +109,7 @@ def _chosen(found: dict[Setting, dict[str, float | None]]) -> list[str]:
         cells = [f"**{cell}**" if chosen[model] == setting else cell for model, cell in zip(models, cells, strict=True)]
         rows.append([*(texts[number_of] for texts in columns.values()), *cells])
     said = [
-        f"{model}: {_name(setting, columns) if setting else 'the grid is not complete'}"
+        f"{inert(model)}: {_name(setting, columns) if setting else 'the grid is not complete'}"
         for model, setting in chosen.items()
         if len(found) == 1 or sum(model in values for values in found.values()) > 1  # else its options were tried
     ]

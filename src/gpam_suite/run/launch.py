@@ -7,7 +7,6 @@ this process.
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.common.stopping import die_with, when_stopped
+from gpam_suite.common.stopping import die_with, ended_by, when_stopped
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.run_paths import CONFIG, REFUSED_EXIT, outcome_file, rank_log
 from gpam_suite.run.ranks import Place
@@ -76,7 +75,7 @@ def wait_for(workers: list[subprocess.Popen], folder: Path) -> int:
 
 def _failed(rank: int, code: int, folder: Path) -> int:
     if code < 0:
-        print(f"process {rank} was ended by {signal.Signals(-code).name}", file=sys.stderr, flush=True)
+        print(f"process {rank} was ended by {ended_by(-code)}", file=sys.stderr, flush=True)
         return 1
     if rank:  # the first process said it itself
         with contextlib.suppress(OSError):

@@ -5,7 +5,6 @@ import datetime
 import json
 import logging
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
-from gpam_suite.common.stopping import Preempted, die_with, passed_on, stop_now, when_stopped
+from gpam_suite.common.stopping import Preempted, die_with, ended_by, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
@@ -27,7 +26,7 @@ from gpam_suite.config.show import show
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.store.unchanged import check_same_data
 from gpam_suite.records import environment
-from gpam_suite.records.folder import RECORD, is_finished, read_history, read_record, write_record
+from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
 from gpam_suite.run.command import worker_command
 from gpam_suite.run.command_line import RunFailed
@@ -141,9 +140,7 @@ def _outcome(folder: Path) -> dict[str, Any] | None:
 
 
 def _last_words(code: int, said: Path, start: int) -> str:
-    if code < 0:
-        return f"the process was ended by {signal.Signals(-code).name}"
-    return last_line(said, start)
+    return f"the process was ended by {ended_by(-code)}" if code < 0 else last_line(said, start)
 
 
 def _record(
@@ -222,9 +219,6 @@ def _nothing_left_of_a_mistake(folder: Path) -> Iterator[None]:
 
 
 def _check_writable(folder: Path) -> None:
-    for name in (RECORD, CONFIG):
-        if (folder / name).exists() and not (folder / name).is_file():
-            raise UsageError(f"{folder / name} is no plain file, where a run writes one; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}.tmp"
@@ -235,6 +229,9 @@ def _check_writable(folder: Path) -> None:
             f"cannot write the run's folder {folder} ({error.strerror}); set paths.results to a folder that you may "
             "write"
         ) from None
+    for path in folder.glob("*.*"):
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no plain file, where a run writes one; remove it")
 
 
 def _check_pieces(cfg: DictConfig, prepared: Prepared) -> None:

@@ -61,6 +61,7 @@ from gpam_suite.run.ranks import is_first, rank
 def main(folder: Path, data: Path) -> None:
     cfg = OmegaConf.load(folder / CONFIG)
     prepared = Prepared.load(data)
+    prepared.check_whole()
     torch.set_num_threads(cfg.gpu.threads)
     own = fairseq_config(cfg)
     fill_paths(own, folder, prepared)

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property, wraps
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM, TASKS
-from gpam_suite.records.folder import Record, folders_of_runs, read_each, read_records
+from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each, read_records
 from gpam_suite.records.metrics import QUANTITY, turned
 from gpam_suite.records.settings import model_settings, names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
@@ -336,7 +335,7 @@ def _appearance(row: Row) -> tuple[float, str, str]:
 
 
 def _started(record: Record) -> float:
-    return datetime.fromisoformat(record["started"].replace("Z", "+00:00")).timestamp()  # Python 3.10 reads no Z
+    return moment(record["started"]).timestamp()
 
 
 def _text(value: Any) -> str:

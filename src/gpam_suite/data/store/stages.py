@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpam_suite.common.summed import read_summed, summed
 from gpam_suite.data.store.atomic import link_or_copy, publish, remove_abandoned, unfinished
-from gpam_suite.data.store.summed import read_summed, summed
 from gpam_suite.data.text.lines import file_sha256, sha256
 from gpam_suite.data.workers import Workers
 
