@@ -11,6 +11,7 @@ import sys
 from types import SimpleNamespace
 
 from gpam_fairseq.trainer import cross_entropy as by_chunks
+from gpam_fairseq.trainer import dropout as fast_dropout
 from gpam_fairseq.trainer import products, switch
 from gpam_fairseq.trainer.adam import fused_step
 from gpam_fairseq.trainer.dropout import dropout
@@ -24,11 +25,36 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.optim.adam import Adam
 
+from gpam.attention.backends import calibration
+from gpam.attention.backends.compiled import library
+
 # ------------------------------------------------------------------------------------------------------------- dropout
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    path = tmp_path_factory.mktemp("library") / "attention.so"
+    library.build(path)
+    return path
+
+
+@pytest.fixture(params=["compiled", "drawn"])
+def form(request, built, monkeypatch):
+    """Dropout by the compiled library, and where that is not there."""
+    monkeypatch.setattr(library, "path", lambda: built)
+    library.load.cache_clear()
+    there = request.param == "compiled"
+    if there and library.load() is None:
+        pytest.skip("no C compiler")
+    calibration.use(calibration.Choices(built.name if there else None, {}))
+    monkeypatch.setattr(fast_dropout._Drawn if there else fast_dropout._Compiled, "forward", None)  # is not called
+    yield
+    calibration.use(None)
+    library.load.cache_clear()
+
+
 @pytest.mark.parametrize("p", [0.1, 0.2, 0.5])
-def test_dropout_has_its_rate_and_scale_and_each_element_falls_by_itself(p):
+def test_dropout_has_its_rate_and_scale_and_each_element_falls_by_itself(p, form):
     torch.manual_seed(1)
     elements, draws = 1 << 12, 256
     kept = torch.stack([dropout(torch.ones(elements), p) for _ in range(draws)])
@@ -37,7 +63,7 @@ def test_dropout_has_its_rate_and_scale_and_each_element_falls_by_itself(p):
     deviation = math.sqrt(p * (1 - p))
     assert abs(float(kept.mean()) - (1 - p)) < 5 * deviation / math.sqrt(kept.numel())
     centred = (kept - (1 - p)) / deviation
-    for distance in (1, 2, 3, 4, 5, 8, 64, 624):  # of one 64-bit draw, of the next, of the generator's state
+    for distance in (1, 2, 3, 4, 5, 8, 16, 64, 624):  # of a 64-bit draw, the next, a vector, the generator's state
         together = centred[:, distance:] * centred[:, :-distance]
         assert abs(float(together.mean())) < 5 / math.sqrt(together.numel()), distance
     between_calls = centred[1:] * centred[:-1]
@@ -59,6 +85,21 @@ def test_dropout_drops_the_same_in_both_passes_and_follows_the_seed():
 def _seeded(x):
     torch.manual_seed(5)
     return dropout(x, 0.3) ** 3
+
+
+def test_dropout_in_float32_drops_the_same_in_every_pass_and_follows_the_seed(form):
+    x = torch.randn(3, 33, 7, requires_grad=True)
+    torch.manual_seed(5)
+    out = dropout(x.transpose(0, 1), 0.3)
+    factors = out.detach() / x.detach().transpose(0, 1)
+    (first,) = torch.autograd.grad((out**3).sum(), x, create_graph=True)
+    wanted = 3 * out.detach() ** 2 * factors
+    assert torch.allclose(first.transpose(0, 1), wanted, rtol=1e-5)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert torch.allclose(second.transpose(0, 1), 6 * out.detach() * factors**2, rtol=1e-5)
+    torch.manual_seed(5)
+    assert torch.equal(dropout(x.transpose(0, 1), 0.3), out)
+    assert not torch.equal(dropout(x.transpose(0, 1), 0.3), out)
 
 
 def test_every_dropout_of_a_model_is_the_fast_one_and_evaluation_drops_nothing():

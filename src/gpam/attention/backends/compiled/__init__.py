@@ -17,7 +17,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from gpam.attention.backends.compiled.library import Tile, load
+from gpam.attention.backends.compiled.library import Tile, dropout_numbers, load
 from gpam.attention.backends.problem import Problem
 from gpam.attention.backends.tiled import materialised
 from gpam.attention.backends.tiling import RowBlock, padded
@@ -96,7 +96,7 @@ class _Call:
         if padding is not None:
             self.hidden = torch.ones(self.batch, self.width, dtype=torch.uint8)
             self.hidden[:, : self.source] = padding
-        kept_share = 1.0 - options.dropout
+        threshold, kept_scale = dropout_numbers(options.dropout)
         self.tile_of_all = {
             "branches": options.branches,
             "source": self.source,
@@ -108,8 +108,8 @@ class _Call:
             "causal": options.causal,
             "combined": options.combined,
             "seed": seed,
-            "threshold": min(round(options.dropout * 2**32), 2**32 - 1),
-            "kept_scale": 1.0 / kept_share,
+            "threshold": threshold,
+            "kept_scale": kept_scale,
         }
 
     def rows_of(self, name: str, tensor: Tensor, width: int) -> Tensor:

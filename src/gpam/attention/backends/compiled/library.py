@@ -58,10 +58,17 @@ def load() -> ctypes.CDLL | None:
         pointer = ctypes.c_void_p
         library.gpam_forward.argtypes = [ctypes.POINTER(Tile), *[pointer] * 4]
         library.gpam_backward.argtypes = [ctypes.POINTER(Tile), *[pointer] * 6]
-        library.gpam_forward.restype = library.gpam_backward.restype = None
+        numbers = [ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_float]
+        library.gpam_dropout.argtypes = [pointer, pointer, *numbers]
+        library.gpam_forward.restype = library.gpam_backward.restype = library.gpam_dropout.restype = None
     except (OSError, AttributeError):
         return None
     return library if _gives_softmax(library) else None
+
+
+def dropout_numbers(p: float) -> tuple[int, float]:
+    """The threshold of 2^32 below which a weight is dropped, and ``1 / (1 - p)``."""
+    return min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
 
 
 def _gives_softmax(library: ctypes.CDLL) -> bool:

@@ -1,4 +1,4 @@
-/* What stands between the products of an attention call: one pass over each row, forward and backward.
+/* What stands between the products of an attention call: one pass over each row, forward and backward. And dropout.
 
    Rows of scores are `width` floats apart, a multiple of LANE; a row sees its first `seen` keys, those of a padded
    sequence but the hidden ones. Loops run over whole lanes. */
@@ -173,4 +173,19 @@ void gpam_backward(const Tile *t, const float *scores, const float *grad, float 
             }
             memset(sum + up, 0, (size_t)(t->width - up) * sizeof(float));
         }
+}
+
+/* Dropout of `count` floats: which of them fall follows from the seed and their places alone. */
+void gpam_dropout(const float *restrict in, float *restrict out, int64_t count, uint64_t seed, uint32_t threshold,
+                  float kept_scale)
+{
+    for (int64_t start = 0; start < count; start += LANE) {
+        words low = (words){0} + ((uint32_t)start + (uint32_t)seed);
+        words high = mixed((words){0} + (uint32_t)(start >> 32) + (uint32_t)(seed >> 32));
+        ints dropped = mixed(mixed((words)LANES + low) + high) < threshold;
+        if (start + LANE <= count)
+            *(floats *)(out + start) = only(~dropped, *(const floats *)(in + start) * kept_scale);
+        else
+            for (int64_t k = start; k < count; k++) out[k] = dropped[k - start] ? 0.0f : in[k] * kept_scale;
+    }
 }
