@@ -135,7 +135,7 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
     ]
     if scale == "paper":
         call("plan.py", f"experiment={base}", f"paths.results={arguments.results}")
-    for_data = ("experiment=", "paths.", "dataset.", "preprocessing.")
+    for_data = ("experiment=", "paths.", "dataset", "recipe=", "preprocessing.")
     prepared = call("prepare.py", *[word for word in common if word.startswith(for_data)])
     if prepared:
         return prepared

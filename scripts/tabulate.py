@@ -17,7 +17,7 @@ def main() -> None:
     if not given.results.is_dir():
         beside = [str(folder) for folder in given.results.parent.glob("*") if (folder / "runs").is_dir()]
         meant = did_you_mean(str(given.results), beside)
-        raise UsageError(f"no folder {given.results}{meant}; a run makes it: make reproduce-lm")
+        raise UsageError(f"no folder {given.results}{meant or '; a run makes it: make reproduce-lm'}")
     for path in build(given.results, given.experiment):
         print(path)
 

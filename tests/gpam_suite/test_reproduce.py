@@ -1,5 +1,6 @@
 """What `make reproduce-lm`, `make reproduce-nmt` and `make sweep-lambda` do, on a few updates of tiny models."""
 
+import argparse
 import csv
 import io
 import os
@@ -48,6 +49,16 @@ def reproduce(results, data, *words):
     script = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), "--scale", "laptop", "--results", str(results)]
     command = [*script, *words, f"paths.data={data}"]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+
+
+def test_data_of_ones_own_are_prepared(monkeypatch):
+    import reproduce as script
+
+    called = []
+    monkeypatch.setattr(script, "call", lambda *words: called.append(words) or 1)
+    asked = argparse.Namespace(task="lm", sweep=False, results="r", models="softmax", seeds="1")
+    script.reproduce(asked, "laptop", 0, 1, ["dataset=local_lm", "dataset.folder=x", "model.lambda_neg=1"])
+    assert called == [("prepare.py", "experiment=lm_laptop", "paths.results=r", "dataset=local_lm", "dataset.folder=x")]
 
 
 def test_language_models_side_by_side_end_in_a_table(tmp_path, data):
