@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
+from gpam_suite.common.formatting import plural
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, model_options
 from gpam_suite.records.folder import read_history
@@ -137,7 +138,7 @@ def _result(study: Any, options: list[str]) -> Section:
         [*(f"{trial.params[name]:g}" for name in options), _outcome(trial), trial.user_attrs["folder"]]
         for trial in trials
     ]
-    section = Section(f"{study.study_name}: {len(lines)} trials")
+    section = Section(f"{study.study_name}: {plural(len(lines), 'trial')}")
     section.blocks.append(Table([*options, "Validation loss (bits)", "Run"], lines))
     if trials[0].value is not None:
         chosen = " ".join(f"model.{name}={trials[0].params[name]:g}" for name in options)
