@@ -34,7 +34,8 @@ def main() -> None:
         print(shown(model.write(text.removesuffix("\n"), given.tokens, given.temperature, given.top_k, given.seed)))
     else:
         score = model.score(text)
-        print(f"perplexity {score.perplexity:.2f} by {model.config['unit']} ({score.words:,}; {score.tokens:,} tokens)")
+        unit = model.config["unit"]
+        print(f"perplexity {score.perplexity:.2f} by {unit} ({score.words:,} {unit}s, {score.tokens:,} tokens)")
 
 
 if __name__ == "__main__":
