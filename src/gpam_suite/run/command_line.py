@@ -146,22 +146,25 @@ def _hydra_sentence(error: HydraException) -> str:
 
 
 def _meant_key(text: str) -> str:
-    """What may have been meant by the key in Hydra's ``Could not override 'a.b'``: the nearest name beside it, or the
-    option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
-    path = text.partition("Could not override '")[2].partition("'")[0]
-    if not path:
-        return ""
-    *parents, leaf = path.split(".")
-    groups = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
-    trees = [_tree(file) for file in [CONFIGS / f"{_root}.yaml", *CONFIGS.glob("*/*.yaml")]]
-    keys = set() if parents else groups
-    for tree in trees if parents else trees[:1]:
-        node: Any = tree
-        for parent in parents:
-            node = node.get(parent) if isinstance(node, dict) else None
-        keys |= set(node) if isinstance(node, dict) else set()
-    below = {found for tree in trees for found in _paths(tree) if found.endswith(f".{leaf}")}
+    """What may have been meant by the key in Hydra's ``Could not override 'a.b'``: another choice that has it, the
+    nearest name beside it, or the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
+    *parents, leaf = text.partition("Could not override '")[2].partition("'")[0].split(".")
+    files = [CONFIGS / f"{_root}.yaml", *sorted(CONFIGS.glob("*/*.yaml"))]
+    trees = {file: _tree(file) for file in files}
+    beside = {file: _node(tree, parents) for file, tree in trees.items() if parents or file == files[0]}
+    owners = [file.stem for file, node in beside.items() if parents == [file.parent.name] and leaf in node]
+    if owners:
+        return f"; it belongs to {parents[0]}={' or '.join(sorted(owners, key=len)[:2])}"
+    keys = {key for node in beside.values() for key in node}
+    keys |= set() if parents else {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+    below = {found for tree in trees.values() for found in _paths(tree) if found.endswith(f".{leaf}")}
     return did_you_mean(leaf, keys) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
+
+
+def _node(tree: Any, keys: list[str]) -> dict[str, Any]:
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else {}
 
 
 def _tree(file: Path) -> dict[str, Any]:
