@@ -25,6 +25,7 @@ class Setting(NamedTuple):
     dropout: float
     batch: int | None  # tokens an update
     layer_norm: str
+    decay: float | None  # of the learning rate: (1 - progress) to this power
 
 
 _COLUMNS: dict[str, Callable[[Setting], str]] = {
@@ -32,6 +33,7 @@ _COLUMNS: dict[str, Callable[[Setting], str]] = {
     "Dropout": lambda setting: f"{setting.dropout:g}",
     "Tokens an update": lambda setting: f"{setting.batch:,}" if setting.batch else MISSING,
     "Layer norm": lambda setting: setting.layer_norm,
+    "Power of the decay": lambda setting: MISSING if setting.decay is None else f"{setting.decay:g}",
 }
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ
 
@@ -49,6 +51,7 @@ def _setting(record: Record) -> Setting:
         dropout=settings[_DROPOUT],
         batch=tokens_per_update(settings),
         layer_norm="pre-LN" if before else "post-LN",
+        decay=settings.get("fairseq.lr_scheduler.power"),
     )
 
 
