@@ -289,7 +289,7 @@ def test_every_case_of_the_configuration_is_sound():
 @pytest.mark.parametrize("attention", ["stock", "dagpam"])
 def test_a_recipe_that_is_timed_is_a_command_line_of_fairseqs(name, attention):
     case = whole_training.Case(**{k: v for k, v in CONFIG["defined"][name].items() if k not in ("kind", "contenders")})
-    cfg = whole_training.composed_recipe(case.recipe)
+    cfg = whole_training.composed(f"recipe={case.recipe}")
     words = ["text", *whole_training.model_words(cfg, attention), *whole_training.flags(cfg, case)]
     read = vars(options.parse_args_and_arch(options.get_training_parser(), words))
     wanted = cfg.fairseq

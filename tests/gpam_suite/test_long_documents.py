@@ -73,16 +73,16 @@ def test_a_piece_is_split_again(line, wanted, parts):
 def test_bleu_by_document_and_by_sentence():
     """Against sacreBLEU on texts joined by hand; a wrong separator costs sentences and not documents."""
     reference = ["a b c d e f ␞ g h i j k", "l m n o p ␞ q r s t", "u v w x y z"]
-    perfect = score_pieces(reference, reference, [0, 2])
-    assert perfect.bleu == pytest.approx(100) and perfect.sentence_bleu == pytest.approx(100)
-    assert (perfect.pieces, perfect.misaligned, len(perfect.documents)) == (3, 0, 2)
+    perfect, _, _, rows = score_pieces(reference, reference, [0, 2])
+    assert perfect["test_bleu"] == pytest.approx(100) and perfect["test_sentence_bleu"] == pytest.approx(100)
+    assert (perfect["test_pieces"], perfect["test_misaligned_pieces"], len(rows)) == (3, 0, 2)
     moved = ["a b c d e f g h i j k", "l m n o p ␞ q r s t", "u v w ␞ x y z"]
-    score = score_pieces(moved, reference, [0, 2])
-    assert score.bleu == pytest.approx(100)
-    assert score.misaligned == 2
-    assert score.hypotheses == ["a b c d e f g h i j k", "", "l m n o p", "q r s t", "u v w x y z"]
+    score, _, said, _ = score_pieces(moved, reference, [0, 2])
+    assert score["test_bleu"] == pytest.approx(100)
+    assert score["test_misaligned_pieces"] == 2
+    assert said == ["a b c d e f g h i j k", "", "l m n o p", "q r s t", "u v w x y z"]
     by_hand = ["a b c d e f", "g h i j k", "l m n o p", "q r s t", "u v w x y z"]
-    assert score.sentence_bleu == sacrebleu.corpus_bleu(score.hypotheses, [by_hand]).score < 95
+    assert score["test_sentence_bleu"] == sacrebleu.corpus_bleu(said, [by_hand]).score < 95
     worse = ["a b c X e f ␞ g h i j k", "l m n o p ␞ q r s t", "u v w x y z"]
     documents = (
         ["a b c X e f g h i j k l m n o p q r s t", "u v w x y z"],
@@ -91,10 +91,10 @@ def test_bleu_by_document_and_by_sentence():
             "u v w x y z",
         ],
     )
-    score = score_pieces(worse, reference, [0, 2])
-    assert score.bleu == sacrebleu.corpus_bleu(documents[0], [documents[1]]).score
-    assert score.chrf == sacrebleu.corpus_chrf(documents[0], [documents[1]]).score
-    assert [row["bleu"][:3] for row in score.documents] == [[20, 20, 19], [6, 6, 6]]
+    score, _, _, rows = score_pieces(worse, reference, [0, 2])
+    assert score["test_bleu"] == sacrebleu.corpus_bleu(documents[0], [documents[1]]).score
+    assert score["test_chrf"] == sacrebleu.corpus_chrf(documents[0], [documents[1]]).score
+    assert [row["bleu"][:3] for row in rows] == [[20, 20, 19], [6, 6, 6]]
 
 
 def xml(documents: list[list[str]]) -> bytes:

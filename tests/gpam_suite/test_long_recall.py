@@ -15,7 +15,7 @@ from gpam_suite.config.compose import check, fairseq_config, folder_of
 from gpam_suite.data import prepare
 from gpam_suite.data.kinds import recall
 from gpam_suite.data.prepared import fill_paths
-from gpam_suite.evaluate.recall import RecallScore, score_recall
+from gpam_suite.evaluate.recall import score_recall, summed_up
 from gpam_suite.records.folder import read_history, read_record, read_scores
 from gpam_suite.report.page import build
 from gpam_suite.run import run
@@ -40,7 +40,7 @@ def answers_by_hand(line: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("length", [512, 1024, 2048, 4096, 8192])
+@pytest.mark.parametrize("length", [512, 8192])
 def test_sequences_have_the_length_and_are_all_different(kind, length):
     dataset = node(kind, length=length, sequences=20, valid_sequences=3, test_sequences=4)
     lines = recall.generate(dataset)
@@ -161,10 +161,10 @@ def test_the_criterion_is_the_mean_over_the_answers(trained):
         criterion.reduce_metrics([log, log])
     assert logged["loss"].avg == pytest.approx(sum(wanted) / size / math.log(2), abs=1e-3)
     assert logged["accuracy"].avg == pytest.approx(100 * sum(right) / size, abs=1e-3)
-    score = score_recall(model, task, "test", max_tokens=64)
-    assert score.loss == pytest.approx(sum(wanted) / size, rel=1e-5)
-    assert score.accuracy == pytest.approx(100 * sum(right) / size)
-    assert [row["sequence"] for row in score.sequences] == list(range(10))
+    rows = score_recall(model, task, "test", max_tokens=64)
+    assert summed_up(rows)["loss"] == pytest.approx(sum(wanted) / size, rel=1e-5)
+    assert summed_up(rows)["accuracy"] == pytest.approx(100 * sum(right) / size)
+    assert [row["sequence"] for row in rows] == list(range(10))
 
 
 class Oracle(torch.nn.Module):
@@ -211,20 +211,19 @@ def test_exact_answers_are_exact(trained):
     """All right gives 100 and 100; one wrong answer in one sequence costs one answer and one sequence."""
     _, _, task, prepared = trained
     lines = prepared.source_text("test").read_text(encoding="utf-8").splitlines()
-    perfect = score_recall(Oracle(task), task, "test", max_tokens=100)
-    assert (perfect.accuracy, perfect.exact_match) == (100, 100)
+    perfect = summed_up(score_recall(Oracle(task), task, "test", max_tokens=100))
+    assert (perfect["accuracy"], perfect["exact_match"]) == (100, 100)
     each = len(answers_by_hand(lines[0]))
-    assert perfect.loss == pytest.approx(-math.log(math.exp(5) / (math.exp(5) + len(task.dictionary) - 1)), rel=1e-5)
+    assert perfect["loss"] == pytest.approx(-math.log(math.exp(5) / (math.exp(5) + len(task.dictionary) - 1)), rel=1e-5)
     flawed = score_recall(Oracle(task, wrong=[lines[2].split(" = ")[0]]), task, "test", max_tokens=100)
-    assert flawed.exact_match == 90
-    assert flawed.accuracy == pytest.approx(100 * (1 - 1 / (10 * each)))
-    assert [row["correct"] for row in flawed.sequences] == [each - (row == 2) for row in range(10)]
+    assert summed_up(flawed)["exact_match"] == 90
+    assert summed_up(flawed)["accuracy"] == pytest.approx(100 * (1 - 1 / (10 * each)))
+    assert [row["correct"] for row in flawed] == [each - (row == 2) for row in range(10)]
 
 
 def test_numbers_of_a_score():
     rows = [{"answers": 4, "correct": 4, "nll": 0.1}, {"answers": 4, "correct": 3, "nll": 2.0}]
-    score = RecallScore(rows)
-    assert (score.accuracy, score.exact_match, score.loss) == (87.5, 50.0, 2.1 / 8)
+    assert summed_up(rows) == {"accuracy": 87.5, "exact_match": 50.0, "loss": 2.1 / 8}
     assert corpus_score("recall", np.array([8, 7])) == 87.5
 
 
@@ -233,9 +232,9 @@ def test_greedy_decoding_agrees_with_exact_match(trained):
     _, _, task, prepared = trained
     lines = prepared.source_text("test").read_text(encoding="utf-8").splitlines()
     model = Oracle(task, wrong=[lines[number].split(" = ")[0] for number in (0, 3)])
-    score = score_recall(model, task, "test", max_tokens=1000)
+    rows = score_recall(model, task, "test", max_tokens=1000)
     outcomes = []
-    for row, line in zip(score.sequences, lines, strict=True):
+    for row, line in zip(rows, lines, strict=True):
         wanted, symbols = dict(answers_by_hand(line)), line.split()
         for position in sorted(wanted):
             symbols[position] = model.say(symbols[:position])

@@ -11,7 +11,7 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import score_translation
+from gpam_suite.evaluate.translation import evaluate
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, replaced, table
 from gpam_suite.inside.perturb.kinds import KINDS, Settings
@@ -166,14 +166,13 @@ def test_every_kind_gives_a_score_and_the_same_again(made, kind):
         assert found["kinds"]["adversarial"][1]["perplexity"] > found["clean"]["perplexity"]
 
 
-def test_clean_sentences_score_as_the_test_set(made):
+def test_clean_sentences_score_as_the_test_set(made, tmp_path):
     reader, task, prepared = made("nmt", texts=1000)
     dataset = task.load_dataset("test") or task.dataset("test")
     read = reader.read(reader.texts)
     assert [line.tolist() for line in read] == [dataset[at]["source"].tolist() for at in range(len(dataset))]
-    protocol = {name: reader.evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
-    whole = score_translation(reader.model, task, prepared, "test", **protocol)
-    assert reader.score(read) == {"bleu": whole.bleu, "chrf": whole.chrf}
+    whole, _ = evaluate(reader.model, task, prepared, reader.evaluation, tmp_path)
+    assert reader.score(read) == {"bleu": whole["test_bleu"], "chrf": whole["test_chrf"]}
 
 
 def test_a_source_that_is_too_long_is_cut(made):

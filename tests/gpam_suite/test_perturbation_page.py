@@ -1,108 +1,18 @@
-"""``make perturb``: numbers, figure and table, kept and left out as the analyses are; what the page says of numbers."""
+"""What the page says of perturbed input, by made-up numbers."""
 
-import dataclasses
 import json
 import re
-import shutil
-import subprocess
-import sys
 
 import pytest
 from record_factory import make_record
 from record_factory import store as store_records
-from runs import TINY_LM, composed, places, write_text
 
-from gpam import UsageError
-from gpam_suite.config.compose import CONFIGS, folder_of
 from gpam_suite.inside import store
-from gpam_suite.inside.perturb.kinds import FOLDER, Settings
-from gpam_suite.inside.perturb.perturb_runs import perturb, perturb_runs
-from gpam_suite.records.folder import read_records
+from gpam_suite.inside.perturb.kinds import FOLDER
 from gpam_suite.report.page import build
 from gpam_suite.report.perturbed_section import plot, section, title
-from gpam_suite.run import run
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.perturbed import find
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The base folder of a tiny language model, and its run's folder."""
-    base = tmp_path_factory.mktemp("perturb")
-    text = write_text(base / "text")
-    cfg = composed(*TINY_LM, *places(base), f"dataset.folder={text}", "command='python scripts/train.py'")
-    run(cfg)
-    return base, folder_of(cfg)
-
-
-def test_a_run_from_checkpoint_to_page(trained):
-    base, folder = trained
-    results = base / "results"
-    cfg = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")
-    written = {path.relative_to(results).as_posix() for path in perturb(cfg) + build(results)}
-    kept = f"perturbed/runs/local_lm/softmax-default/{folder.name}.json"
-    wanted = {kept, "figures/local_lm-perturbed.svg", "tables/local_lm-perturbed.md"}
-    assert {*wanted, "README.md"} <= written
-    page = (results / "README.md").read_text(encoding="utf-8")
-    assert "](figures/local_lm-perturbed.svg)" in page and "](tables/local_lm-perturbed.md)" in page
-    assert str(base) not in (results / kept).read_text() + page
-    found = json.loads((results / kept).read_text())
-    assert found["config_hash"] == folder.name.rpartition("-")[2] and found["texts"] == 5
-    assert len(list((results / "perturbed").rglob("*"))) == 4  # three folders and one file, nothing half written
-
-
-def test_done_before_is_not_done_again_and_a_lost_checkpoint_loses_nothing(trained, caplog, tmp_path):
-    base, _ = trained
-    caplog.set_level("INFO")
-    results, paths = tmp_path / "results", composed(*places(base), root="perturb").paths
-    shutil.copytree(base / "results" / "runs", results / "runs")
-    (record,) = read_records(results)
-
-    def again(seed, **options):
-        settings = {"lm": Settings(("dropped",), (0.5,), seed, texts=2)}
-        return list(perturb_runs(results, [record], paths, settings, **{"again": False, **options}))
-
-    (path,) = again(1)
-    found = json.loads(path.read_text())
-    assert again(1) == [] and "done before" in caplog.text
-    assert again(1, again=True) == [path] and json.loads(path.read_text()) == found
-    assert again(2) == [path] and json.loads(path.read_text())["settings"]["seed"] == 2
-    shutil.rmtree(record.folder / "checkpoints")
-    assert again(1) == [] and "its checkpoint is not here" in caplog.text
-    assert json.loads(path.read_text())["settings"]["seed"] == 2
-    other = dataclasses.replace(record, data={**record.data, "task": "recall"})
-    assert list(perturb_runs(results, [other], paths, {}, again=True)) == []
-    assert "only language models and translation of sentences" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("word", "sentence"),
-    [
-        ("kinds=[droped]", "kinds: got 'droped'; did you mean 'dropped'?"),
-        ("kinds=[]", "kinds: got none, wanted some of characters"),
-        ("rates=[0.1]", "rates: got [0.1], wanted 0 and different numbers above it"),
-        ("rates=[0]", "rates: got [0]"),
-        ("rates=[0,0.1,0.1]", "rates: got"),
-        ("rates=[0,1.5]", "rates: got"),
-        ("rates=[0,much]", "rates: got"),
-        ("seed=x", "seed: got 'x'"),
-        ("texts.blocks=0", "texts.blocks: got 0"),
-        ("only=local_ml", "did you mean 'local_lm'?"),
-    ],
-)
-def test_a_mistake_is_one_sentence(trained, word, sentence):
-    with pytest.raises(UsageError) as error:
-        perturb(composed(*places(trained[0]), word, root="perturb"))
-    assert sentence in str(error.value) and "\n" not in str(error.value)
-
-
-def test_the_script_exits_with_2(tmp_path):
-    script = [sys.executable, str(CONFIGS.parent / "scripts" / "perturb.py"), *places(tmp_path), "kinds=[droped]"]
-    ended = subprocess.run(script, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith("perturb.py: kinds: got 'droped'; did you mean 'dropped'?")
-    assert "Traceback" not in ended.stderr
-
 
 # ------------------------------------------------------------------------------------------- made-up numbers, and pages
 

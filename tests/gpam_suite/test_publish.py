@@ -70,7 +70,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     (published / "experiments.yaml").write_text(yaml.safe_dump({"lm_ptb": {"title": "Penn", "shown": "verdict"}}))
     for page in PAGES:
         (tmp_path / page).write_text("<!-- table: verdicts -->\n<!-- end -->\n<!-- table: counted -->\n<!-- end -->\n")
-    parts = markers.generated(remake(published, tmp_path)[tmp_path / "README.md"])
+    parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
     assert "| in training, no verdict yet |" in parts and "No run that counts is published yet." in parts
     for model, value in (("softmax", 100.0), ("dagpam_trainable", 98.0)):
         seeds = [make_record(experiment="lm_ptb", model=model, seed=k, value=value + 0.01 * k * k) for k in range(1, 8)]
@@ -79,7 +79,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     (tmp_path / "local" / "references").mkdir()
     (tmp_path / "local" / "references" / "python_docs-5f2c-5gram.json").write_text('{"test_perplexity": 150.0}')
     publish(tmp_path / "local", published)
-    parts = markers.generated(remake(published, tmp_path)[tmp_path / "README.md"])
+    parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
     row = next(line for line in parts.splitlines() if line.startswith("| Penn Treebank, 15 layers"))
     assert "108.26 | 106.38 | -1.74 % | +2.00 % [" in row
     assert row.endswith("7 of 7 seeds | none: not known whether trained | not known yet |")
@@ -99,11 +99,30 @@ def test_a_page_that_asks_for_a_table_that_is_not_there_is_refused(published, tm
         remake(published, tmp_path)
 
 
+_CODE = re.compile(r"```.*?```|`[^`]*`|^ {4}[^\n]*", re.DOTALL | re.MULTILINE)
+_TARGET = re.compile(r"\]\([^)]*\)|https?://\S+|arXiv \S+|<!--.*?-->", re.DOTALL)
+
+
+def generated(text):
+    """What stands between the markers."""
+    return "\n".join(match[0].removeprefix(match[1]) for match in markers.PART.finditer(text))
+
+
+def by_hand(text):
+    """What a person wrote: the text without generated parts, code, and the targets of links."""
+    return _TARGET.sub(" ", _CODE.sub(" ", markers.PART.sub(" ", text)))
+
+
+def numbers(text):
+    """As they are written; those that are part of a word (F1, Multi30k, WikiText-103) are none."""
+    return re.findall(r"(?<![\w.])(?<!\w-)\d[\d,]*(?:\.\d+)?(?![\w])", text)
+
+
 def test_numbers_of_a_text():
     text = "1,600 runs, 63 times; `7` [a 5](b8.md) v2 F1 WikiText-103 arXiv 2410.15578 -0.5.\n"
     text += "<!-- table: a -->\n9\n<!-- end -->\n3 %"
-    assert markers.numbers(markers.by_hand(text)) == ["1,600", "63", "5", "0.5", "3"]
-    assert markers.numbers(markers.generated(text)) == ["9"]
+    assert numbers(by_hand(text)) == ["1,600", "63", "5", "0.5", "3"]
+    assert numbers(generated(text)) == ["9"]
 
 
 # ---------------------------------------------------------------------------------------------------- what is published
@@ -132,8 +151,8 @@ def test_results_stay_small():
 def test_every_number_in_a_sentence_stands_in_a_table_of_the_page(name):
     """Ones that a person typed cannot go stale unseen. In code and in names they are no statements."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    known = set(markers.numbers(markers.generated(text)))
-    assert [number for number in markers.numbers(markers.by_hand(text)) if number not in known] == []
+    known = set(numbers(generated(text)))
+    assert [number for number in numbers(by_hand(text)) if number not in known] == []
 
 
 def test_pages_call_experiments_by_what_people_call_them():

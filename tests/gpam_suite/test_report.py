@@ -10,36 +10,31 @@ from gpam.errors import UsageError
 from gpam_suite.report.page import build
 
 
-def _pairs(dagpam, softmax=(30.0, 30.2, 30.4), **fields):
-    return [
-        make_record(model=model, seed=seed, value=value, **fields)
-        for model, values in (("softmax", softmax), ("dagpam", dagpam))
-        for seed, value in enumerate(values, start=1)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Two experiments of two models and three seeds, and what was written of them."""
+    results = tmp_path_factory.mktemp("report")
+    runs = [
+        make_record(model=model, seed=seed, value=value + 0.1 * seed, task=task, experiment=experiment)
+        for task, experiment in (("lm", "lm/python docs"), ("nmt", "small_nmt"))
+        for model, value in (("softmax", 30.0), ("dagpam", 29.0))
+        for seed in (1, 2, 3)
     ]
-
-
-def _two_experiments(results):
-    stored = store(
-        results,
-        *_pairs((29.0, 29.1, 29.2), experiment="lm/python docs"),
-        *_pairs((29.0, 29.1, 29.2), task="nmt", experiment="small_nmt"),
-    )
-    for record in stored:
+    for record in store(results, *runs):
         add_history(record, record.headline)
         if record["task"] == "lm":
             add_document_scores(record)
+    return results, {path: path.read_bytes() for path in build(results)}
 
 
-def test_build_writes_everything_and_every_link_leads_to_a_file(tmp_path):
-    _two_experiments(tmp_path)
-    written = build(tmp_path)
-    assert len(written) == len(set(written)) == 2 * 3 + 2 * 2 + 1  # tables, two figures, the page
-    assert all(path.is_file() for path in written)
-    page = (tmp_path / "README.md").read_text()
+def test_build_writes_everything_and_every_link_leads_to_a_file(built):
+    results, written = built
+    assert len(written) == 2 * 3 + 2 * 2 + 1  # tables, two figures, the page
+    page = (results / "README.md").read_text()
     targets = re.findall(r"\]\(([^)]+)\)", page)
     files = [target for target in targets if not target.startswith("#")]
     assert len(files) == 2 * (3 + 2)
-    assert all((tmp_path / target).is_file() for target in files)
+    assert all((results / target).is_file() for target in files)
     headings = {
         re.sub(r"[^\w -]", "", line[3:].lower()).replace(" ", "-") for line in page.splitlines() if line[:3] == "## "
     }
@@ -47,21 +42,18 @@ def test_build_writes_everything_and_every_link_leads_to_a_file(tmp_path):
     assert page.index("lm/python docs") < page.index("small_nmt")
 
 
-def test_report_again_is_byte_identical(tmp_path):
-    _two_experiments(tmp_path)
-    kept = {path: path.read_bytes() for path in build(tmp_path)}
-    assert {path: path.read_bytes() for path in build(tmp_path)} == kept
-    assert str(tmp_path) not in kept[tmp_path / "README.md"].decode()
-
-
-def test_one_experiment_is_built_and_the_report_still_holds_all(tmp_path):
-    _two_experiments(tmp_path)
-    names = {path.name for path in build(tmp_path, "small_nmt")}
-    assert "small_nmt.md" in names
-    assert "lm_python_docs.md" not in names
-    assert "lm/python docs" in (tmp_path / "README.md").read_text()
+def test_one_experiment_again_is_byte_identical_and_the_page_still_holds_all(built):
+    results, written = built
+    again = {path: path.read_bytes() for path in build(results, "small_nmt")}
+    assert {path.name for path in again} == {
+        "README.md",
+        *(f"small_nmt{name}" for name in (".md", ".csv", ".tex", "-results.svg", "-learning-curves.svg")),
+    }
+    assert again == {path: written[path] for path in again}
+    assert "lm/python docs" in again[results / "README.md"].decode()
+    assert str(results) not in again[results / "README.md"].decode()
     with pytest.raises(UsageError, match="did you mean 'small_nmt'"):
-        build(tmp_path, "smal_nmt")
+        build(results, "smal_nmt")
 
 
 def test_no_runs_yet(tmp_path):

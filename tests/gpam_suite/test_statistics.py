@@ -6,7 +6,7 @@ from scipy import stats
 
 from gpam_suite.stats.over_seeds import difference, mean_interval, seeds_warning, summarise
 
-SIZES = [(size, seed) for size in (2, 3, 8) for seed in range(5)]
+SIZES = [(2, 0), (3, 1), (8, 2)]
 
 
 def test_summary_by_hand():

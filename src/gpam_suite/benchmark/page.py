@@ -1,7 +1,5 @@
 """The page, the CSV and the figure of all records of a benchmark's folder."""
 
-import csv
-import io
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,16 +13,17 @@ from gpam_suite.benchmark.goals import GOALS
 from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.shares import SHARES
 from gpam_suite.common.files import write_files
-from gpam_suite.common.formatting import MISSING, exact, number
+from gpam_suite.common.formatting import MISSING, number
 from gpam_suite.common.markup import markdown
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
+from gpam_suite.report.tables import csv_text, six_digits
 
-DRAWN = (
+DRAWN = (  # softmax and daGPAM in the colours that they have in all figures
     "softmax",
-    "softmax-naive",
-    "softmax-fairseq",
     "dagpam",
+    "softmax-naive",
     "dagpam-naive",
+    "softmax-fairseq",
     "dagpam-two-calls",
     "differential-authors",
 )
@@ -61,12 +60,8 @@ def pages(output: Path) -> dict[Path, str | bytes]:
     """Path to content, nothing written yet."""
     records = record.read(output)
     lines = [flat for found in records for flat in rows(found)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]) if lines else ["case"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: exact(value) for key, value in line.items()} for line in lines)
     figures = {output / f"{plot.name}.svg": render(plot) for plot in _plots(records)}
-    return {output / "README.md": _page(records), output / "benchmark.csv": text.getvalue()} | figures
+    return {output / "README.md": _page(records), output / "benchmark.csv": csv_text(six_digits(lines))} | figures
 
 
 def sections(written: Sequence[Path]) -> list[str]:

@@ -7,7 +7,6 @@ fairseq with its own step. A mechanism's name is ``--arch gpam_lm --attention NA
 The text is random: uniform words of ``types``, in lines whose lengths are spread evenly around ``words``.
 """
 
-import contextlib
 import json
 import os
 import random
@@ -20,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.attention import names
@@ -29,7 +26,7 @@ from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender
 from gpam_suite.benchmark.settings import Settings
 from gpam_suite.common.tasks import LM
-from gpam_suite.config.compose import CONFIGS
+from gpam_suite.inside.models import composed
 
 UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the first line is not counted
 _TOKENS = 150_000  # of the text: more than a sample reads
@@ -66,7 +63,7 @@ class Sample:
 def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callable[[], Contender]]:
     """Of a :class:`Case`; the numbers that are compared are the losses of a training without dropout."""
     case = Case(**shape)
-    cfg = composed_recipe(case.recipe)
+    cfg = composed(f"recipe={case.recipe}")
     kept = tempfile.TemporaryDirectory()
     folder = Path(kept.name)
     options = flags(cfg, case)
@@ -99,13 +96,6 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callab
 
     known = ["stock", *names(), *(name + _OWN_STEP for name in names())]
     return {name: lambda name=name: make(name) for name in known}
-
-
-def composed_recipe(recipe: str) -> DictConfig:
-    """A run's configuration with a recipe of configs/recipe."""
-    ready = GlobalHydra.instance().is_initialized()  # by the command itself
-    with contextlib.nullcontext() if ready else initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train", overrides=[f"recipe={recipe}"])
 
 
 def flags(cfg: DictConfig, case: Case) -> list[str]:

@@ -1,6 +1,5 @@
 """Accuracy at the answers of generated sequences (task ``recall``)."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +12,26 @@ from gpam_suite.evaluate.translation import to_device
 from gpam_suite.records.folder import write_scores
 
 
-@dataclass(frozen=True)
-class RecallScore:
-    """``sequences`` holds a row a sequence: ``answers`` (how many), ``correct`` ones, their sum of ``nll`` in nats."""
-
-    sequences: list[dict[str, Any]]
-
-    def _sum(self, key: str) -> float:
-        return sum(row[key] for row in self.sequences)
-
-    @property
-    def accuracy(self) -> float:
-        """Answers that are right, in percent of all answers."""
-        return 100 * self._sum("correct") / self._sum("answers")
-
-    @property
-    def exact_match(self) -> float:
-        """Sequences whose answers are all right, in percent."""
-        return 100 * sum(row["correct"] == row["answers"] for row in self.sequences) / len(self.sequences)
-
-    @property
-    def loss(self) -> float:
-        """Mean of ``-ln p(answer | everything before it)``, in nats."""
-        return self._sum("nll") / self._sum("answers")
+def summed_up(sequences: list[dict[str, Any]]) -> dict[str, float]:
+    """Of :func:`score_recall`'s rows: right answers and sequences of right answers alone, in percent, and the mean of
+    ``-ln p(answer | everything before it)``, in nats."""
+    total = {key: sum(row[key] for row in sequences) for key in ("answers", "correct", "nll")}
+    return {
+        "accuracy": 100 * total["correct"] / total["answers"],
+        "exact_match": 100 * sum(row["correct"] == row["answers"] for row in sequences) / len(sequences),
+        "loss": total["nll"] / total["answers"],
+    }
 
 
 @torch.no_grad()
-def score_recall(model: Any, task: Any, split: str, *, max_tokens: int) -> RecallScore:
+def score_recall(model: Any, task: Any, split: str, *, max_tokens: int) -> list[dict[str, Any]]:
     """The most probable symbol at every answer of ``split``, given everything true before it, against the answer.
 
     Where all answers of a sequence are right, greedy decoding from the mark on gives the same symbols: each step would
     read what it was given here. At most ``max_tokens`` tokens are in one batch.
+
+    Returns:
+        A row a sequence: ``answers`` (how many), ``correct`` ones, their sum of ``nll`` in nats.
     """
     dataset = task.load_dataset(split) or task.dataset(split)
     device = next(model.parameters()).device
@@ -59,7 +47,7 @@ def score_recall(model: Any, task: Any, split: str, *, max_tokens: int) -> Recal
         table = zip(batch["id"].tolist(), *(value.sum(-1).tolist() for value in (is_answer, correct, nll)), strict=True)
         for index, answers, right, loss in table:
             rows[index] = {"sequence": index, "answers": answers, "correct": right, "nll": loss}
-    return RecallScore([rows[index] for index in range(len(dataset))])
+    return [rows[index] for index in range(len(dataset))]
 
 
 def evaluate(
@@ -68,11 +56,9 @@ def evaluate(
     """See :mod:`gpam_suite.evaluate.score`."""
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):
-        score = score_recall(model, task, split, max_tokens=evaluation.max_tokens)
-        metrics[f"{split}_accuracy"] = score.accuracy
-        metrics[f"{split}_exact_match"] = score.exact_match
-        metrics[f"{split}_loss"] = score.loss
-    write_scores(folder, score.sequences)
+        sequences = score_recall(model, task, split, max_tokens=evaluation.max_tokens)
+        metrics |= {f"{split}_{name}": value for name, value in summed_up(sequences).items()}
+    write_scores(folder, sequences)
     protocol = {
         "unit": "answer",
         "decoding": "greedy",

@@ -14,8 +14,7 @@ from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.evaluate.checkpoint import load_model
-from gpam_suite.records.folder import Record, read_record
-from gpam_suite.records.settings import check_hash
+from gpam_suite.records.folder import Record, check_hash, read_record
 
 CHECKPOINT = "checkpoint"
 """The name of the evaluated checkpoint among a record's ``checksums``; the others are files of the prepared data."""

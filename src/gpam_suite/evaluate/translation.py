@@ -42,19 +42,6 @@ _APART = 0.99
 """Share of stops that stand apart in tokenised text; in raw text hardly any does."""
 
 
-@dataclass(frozen=True)
-class TranslationScore:
-    """Corpus scores of text. ``sentences`` holds BLEU's sufficient statistics of each sentence."""
-
-    bleu: float
-    chrf: float
-    ter: float
-    signature: str
-    references: References
-    hypotheses: list[str]
-    sentences: list[dict[str, Any]]
-
-
 class Metrics:
     """sacreBLEU's ``bleu`` and ``chrf``, and BLEU's sufficient statistics of one line.
 
@@ -73,20 +60,14 @@ class Metrics:
         return [own.sys_len, own.ref_len, *own.counts, *own.totals]
 
 
-def translate(model: Any, task: Any, split: str, *, beam: int, length_penalty: float, max_tokens: int) -> list[str]:
-    """Best hypothesis of every sentence of ``split``, in its order, still segmented as the model was trained.
-
-    ``length_penalty`` is fairseq's ``lenpen``: scores are divided by ``length ** length_penalty``.
-    """
-    dataset = task.load_dataset(split) or task.dataset(split)
-    return translate_sentences(model, task, dataset, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens)
-
-
 @torch.no_grad()
 def translate_sentences(
     model: Any, task: Any, dataset: Any, *, beam: int, length_penalty: float, max_tokens: int
 ) -> list[str]:
-    """:func:`translate` of the sources of a fairseq data set, which need not be a split of the task's data."""
+    """Best hypothesis of every source of a fairseq data set, in its order, still segmented as the model was trained.
+
+    ``length_penalty`` is fairseq's ``lenpen``: scores are divided by ``length ** length_penalty``.
+    """
     generator = task.build_generator(
         [model], OmegaConf.create({"beam": beam, "lenpen": length_penalty, "max_len_a": 1.2, "max_len_b": 10})
     )
@@ -107,10 +88,18 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
-def score_translation(
-    model: Any, task: Any, prepared: Any, split: str, *, beam: int, length_penalty: float, max_tokens: int
-) -> TranslationScore:
-    """BLEU, chrF and TER (Snover et al. 2006, in percent) of ``split`` against the data set's own references.
+def translated(model: Any, task: Any, prepared: Prepared, evaluation: Any) -> list[str]:
+    """Plain text: the translations of the test set by the protocol of ``evaluation``."""
+    dataset = task.load_dataset("test") or task.dataset("test")
+    protocol = {name: evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
+    return [prepared.postprocess(line) for line in translate_sentences(model, task, dataset, **protocol)]
+
+
+def evaluate(
+    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """BLEU, chrF and TER (Snover et al. 2006, in percent) of the test set against the data set's own references; see
+    :mod:`gpam_suite.evaluate.score`.
 
     They are raw, untokenised text, and BLEU is comparable with that of others; where the data set itself came tokenised
     it is scored as it is, and the signature (``tok:none``) and ``references`` say so, as what fairseq's own scripts
@@ -118,34 +107,16 @@ def score_translation(
     Without regard to case where the preprocessing lower-cases the text; the signature says so (``case:lc``). TER is by
     sacreBLEU's defaults, which never regard case.
     """
-    segmented = translate(model, task, split, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens)
-    hypotheses = [prepared.postprocess(line) for line in segmented]
-    references = prepared.reference(split).read_text(encoding="utf-8").split("\n")[:-1]
+    hypotheses = translated(model, task, prepared, evaluation)
+    references = prepared.reference("test").read_text(encoding="utf-8").split("\n")[:-1]
     kind = References.of(references)
-    metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"], kind.tokenised)
-    score = metrics.bleu.corpus_score(hypotheses, [references])
-    sentences = [
-        {"sentence": index, "bleu": metrics.statistics(hypothesis, reference)}
-        for index, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True))
-    ]
-    chrf = metrics.chrf.corpus_score(hypotheses, [references]).score
-    ter = sacrebleu.TER().corpus_score(hypotheses, [references]).score
-    return TranslationScore(score.score, chrf, ter, str(metrics.bleu.get_signature()), kind, hypotheses, sentences)
-
-
-def evaluate(
-    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """See :mod:`gpam_suite.evaluate.score`."""
-    score = score_translation(model, task, prepared, "test", **search(evaluation))
-    keep(folder, score.sentences, score.hypotheses)
-    protocol = {**decoding(evaluation), "sacrebleu": score.signature, **score.references.protocol, "split": "test"}
-    return {"test_bleu": score.bleu, "test_chrf": score.chrf, "test_ter": score.ter}, protocol
-
-
-def search(evaluation: DictConfig) -> dict[str, Any]:
-    """The arguments of :func:`translate` that the protocol gives."""
-    return {name: evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
+    scores = Metrics(prepared.manifest["preprocessing"]["lowercase"], kind.tokenised)
+    measures = {"test_bleu": scores.bleu, "test_chrf": scores.chrf, "test_ter": sacrebleu.TER()}
+    metrics = {name: measure.corpus_score(hypotheses, [references]).score for name, measure in measures.items()}
+    pairs = enumerate(zip(hypotheses, references, strict=True))
+    keep(folder, [{"sentence": index, "bleu": scores.statistics(*pair)} for index, pair in pairs], hypotheses)
+    signature = {"sacrebleu": str(scores.bleu.get_signature())}
+    return metrics, {**decoding(evaluation), **signature, **kind.protocol, "split": "test"}
 
 
 def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:

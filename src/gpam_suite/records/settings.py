@@ -8,15 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
-from gpam.errors import UsageError
-from gpam_suite.config.identity import config_hash
-from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
-CONFIG = "config.yaml"
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
 MAX_TOKENS, UPDATE_FREQ = "fairseq.dataset.max_tokens", "fairseq.optimization.update_freq"
 BATCH = "tokens per update"
 """``max_tokens`` times ``update_freq``: how it is cut up belongs to the machine
@@ -66,7 +59,7 @@ def table_settings(record: Record) -> dict[str, Any]:
 
     Empty for a run without ``config.yaml``.
     """
-    found = all_settings(record) if _read(record) else {}
+    found = all_settings(record) if record.config else {}
     if batch := tokens_per_update(found):
         found[BATCH] = batch
     apart = (MAX_TOKENS, UPDATE_FREQ)
@@ -81,12 +74,12 @@ def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
 
 def model_settings(record: Record) -> dict[str, Any]:
     """The ``model`` node of a run's configuration: what the seeds of one row share. Empty without ``config.yaml``."""
-    return _read(record).get("model") or {}
+    return record.config.get("model") or {}
 
 
 def all_settings(record: Record) -> dict[str, Any]:
     """Dotted name to value of everything in the run's configuration; the options alone without ``config.yaml``."""
-    config = _read(record) or {"model": {"name": record["model"], **record["options"]}, "seed": record["seed"]}
+    config = record.config or {"model": {"name": record["model"], **record["options"]}, "seed": record["seed"]}
     return {name: value for key, node in config.items() for name, value in _leaves(node, key)}
 
 
@@ -96,31 +89,3 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{name}.{key}")
     elif node is not None:
         yield name, node
-
-
-def _read(record: Record) -> dict[str, Any]:
-    path = record.folder / CONFIG
-    if not archives.is_file(path):
-        return {}
-    try:
-        config = yaml.load(archives.read_bytes(path), _Loader)
-        if not isinstance(config, dict):
-            raise ValueError("it holds no mapping")
-    except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again.") from None
-    check_hash(record, config)
-    return config
-
-
-def check_hash(record: Record, config: Mapping[str, Any]) -> None:
-    """Refuse a configuration that is not the one that the run's numbers are of.
-
-    Raises:
-        UsageError: it has another hash than the record says.
-    """
-    if (found := config_hash(config)) != record["config_hash"]:
-        raise UsageError(
-            f"{record.folder / CONFIG} was changed: its hash is {found}, and the run's was {record['config_hash']}; "
-            "restore it, or train what it says now"
-        )

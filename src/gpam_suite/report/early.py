@@ -115,16 +115,12 @@ def lambdas(titles: Mapping[str, str], aggregates: Sequence[Aggregate]) -> str:
     for found in aggregates:
         if row := row_of(found, TRAINABLE):
             ends = [
-                [_mean(record["learned_scalars"], name) for record in row.finished]
+                [inside_models.mean_of(record["learned_scalars"], name) for record in row.finished]
                 for name in ("lambda_pos", "lambda_neg")
             ]
             total = [1 + pos - neg for pos, neg in zip(*ends, strict=True)]
             lines.append([titles[found.experiment], *(_range(values) for values in (*ends, total))])
     return markdown(head, lines)
-
-
-def _mean(learned: Mapping[str, float], name: str) -> float:
-    return fmean(value for key, value in learned.items() if key.startswith(f"{name}/"))
 
 
 def _range(values: Sequence[float]) -> str:

@@ -16,12 +16,12 @@ import yaml
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
 from gpam_suite.common.markup import markdown
+from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.inside.perturb.kinds import FOLDER as PERTURBED
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_history, read_record
-from gpam_suite.records.settings import CONFIG
 from gpam_suite.report import early, markers, verdicts
 from gpam_suite.report.panels import across
 from gpam_suite.report.plotting import Plot, render
@@ -33,7 +33,6 @@ from gpam_suite.stats.aggregate import Aggregate, read_aggregates
 from gpam_suite.stats.claim import Finding, as_json, findings
 
 EXPERIMENTS = "experiments.yaml"
-REFERENCES = "references"
 EARLY, COUNTED = "early training", "verdict"
 PAGES = ("README.md", "results/README.md", "results/early-training.md")
 CURVES_OF_EARLY = (
@@ -222,10 +221,3 @@ def _columns() -> str:
         ).rstrip()
         + "\n"
     )
-
-
-def outdated(published: Path = PUBLISHED, pages: Path = ROOT) -> list[Path]:
-    """Files that are not what the archives give."""
-    made = remake(published, pages)
-    as_bytes = {path: content.encode() if isinstance(content, str) else content for path, content in made.items()}
-    return [path for path, content in as_bytes.items() if not path.is_file() or path.read_bytes() != content]

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING, number
 from gpam_suite.common.markup import inert, markdown
+from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.records.folder import Record, read_records
-from gpam_suite.records.settings import CONFIG, all_settings, tokens_per_update
+from gpam_suite.records.settings import all_settings, tokens_per_update
 from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
 

@@ -136,11 +136,11 @@ class Aggregate:
         task = TASKS[self.task]
         return f"{self.unit if task.parallel and self.unit else task.units[0]}s"
 
-    @property
+    @cached_property
     def records(self) -> list[Record]:
         return [record for row in self.rows for record in row.records]
 
-    @property
+    @cached_property
     def reference(self) -> Record:
         """A record to read the shared facts (data set, recipe, protocol) from; a finished one if there is any."""
         return next((record for row in self.rows for record in row.finished), self.records[0])
@@ -176,7 +176,7 @@ class Aggregate:
         assert self.baseline is not None
         return hierarchical_bootstrap(row.resampled or [], self.baseline.resampled or [])
 
-    @property
+    @cached_property
     def compared(self) -> list[Row]:
         """The rows that have a difference to the baseline; with more than one, p values want a correction."""
         return [row for row in self.rows if self.difference(row)]

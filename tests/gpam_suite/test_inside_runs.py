@@ -1,5 +1,6 @@
-"""``make analyse``: numbers, figures, the report's section; and what it says where it cannot."""
+"""``make analyse`` and ``make perturb`` on a trained run: numbers, figures, page; what they say where they cannot."""
 
+import dataclasses
 import json
 import shutil
 
@@ -11,8 +12,10 @@ from gpam import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.inside import store as kept
 from gpam_suite.inside.analyse import analyse
+from gpam_suite.inside.perturb.kinds import Settings
+from gpam_suite.inside.perturb.perturb_runs import perturb, perturb_runs
 from gpam_suite.inside.runs import analyse_runs
-from gpam_suite.records.folder import read_history, read_record
+from gpam_suite.records.folder import read_history, read_record, read_records
 from gpam_suite.report.page import build
 from gpam_suite.report.panels import runs, theory
 from gpam_suite.run import run
@@ -119,6 +122,73 @@ def test_a_mistake_is_one_sentence(tmp_path, override, sentence):
     with pytest.raises(UsageError) as error:
         analyse(composed(*places(tmp_path), override, root="analyse"))
     assert sentence in str(error.value)
+
+
+# --------------------------------------------------------------------------------------------------- perturbed input
+
+
+def test_perturbed_from_checkpoint_to_page(finished):
+    results, folder, *_ = finished
+    base = results.parent
+    cfg = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")
+    written = {path.relative_to(results).as_posix() for path in perturb(cfg) + build(results)}
+    kept = f"perturbed/runs/local_lm/dagpam_trainable-default/{folder.name}.json"
+    wanted = {kept, "figures/local_lm-perturbed.svg", "tables/local_lm-perturbed.md"}
+    assert {*wanted, "README.md"} <= written
+    page = (results / "README.md").read_text(encoding="utf-8")
+    assert "](figures/local_lm-perturbed.svg)" in page and "](tables/local_lm-perturbed.md)" in page
+    assert str(base) not in (results / kept).read_text() + page
+    found = json.loads((results / kept).read_text())
+    assert found["config_hash"] == folder.name.rpartition("-")[2] and found["texts"] == 5
+    assert len(list((results / "perturbed").rglob("*"))) == 4  # three folders and one file, nothing half written
+
+
+def test_perturbed_before_is_not_done_again_and_a_lost_checkpoint_loses_nothing(finished, caplog, tmp_path):
+    base = finished[0].parent
+    caplog.set_level("INFO")
+    results, paths = tmp_path / "results", composed(*places(base), root="perturb").paths
+    shutil.copytree(base / "results" / "runs", results / "runs")
+    (record,) = read_records(results)
+
+    def again(seed, **options):
+        settings = {"lm": Settings(("dropped",), (0.5,), seed, texts=2)}
+        return list(perturb_runs(results, [record], paths, settings, **{"again": False, **options}))
+
+    (path,) = again(1)
+    found = json.loads(path.read_text())
+    assert again(1) == [] and "done before" in caplog.text
+    assert again(1, again=True) == [path] and json.loads(path.read_text()) == found
+    assert again(2) == [path] and json.loads(path.read_text())["settings"]["seed"] == 2
+    shutil.rmtree(record.folder / "checkpoints")
+    assert again(1) == [] and "its checkpoint is not here" in caplog.text
+    assert json.loads(path.read_text())["settings"]["seed"] == 2
+    other = dataclasses.replace(record, data={**record.data, "task": "recall"})
+    assert list(perturb_runs(results, [other], paths, {}, again=True)) == []
+    assert "only language models and translation of sentences" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("kinds=[droped]", "kinds: got 'droped'; did you mean 'dropped'?"),
+        ("kinds=[]", "kinds: got none, wanted some of characters"),
+        ("rates=[0.1]", "rates: got [0.1], wanted 0 and different numbers above it"),
+        ("rates=[0]", "rates: got [0]"),
+        ("rates=[0,0.1,0.1]", "rates: got"),
+        ("rates=[0,1.5]", "rates: got"),
+        ("rates=[0,much]", "rates: got"),
+        ("seed=x", "seed: got 'x'"),
+        ("texts.blocks=0", "texts.blocks: got 0"),
+        ("only=local_ml", "did you mean 'local_lm'?"),
+    ],
+)
+def test_a_mistake_in_perturbing_is_one_sentence(finished, word, sentence):
+    with pytest.raises(UsageError) as error:
+        perturb(composed(*places(finished[0].parent), word, root="perturb"))
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+# --------------------------------------------------------------------------------------------------- made-up numbers
 
 
 def _stream(level):
