@@ -14,7 +14,7 @@ from fairseq import options
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
-from gpam_suite.benchmark import comparison, core, counting, models, peers, record, whole_training
+from gpam_suite.benchmark import comparison, core, counting, decoding, models, peers, record, whole_training
 from gpam_suite.benchmark.comparison import Contender, compare, relative_error
 from gpam_suite.benchmark.exact import output_rows
 from gpam_suite.benchmark.goals import GOALS, Goal
@@ -40,6 +40,8 @@ SOME = ["stock", "softmax", "dagpam", "dagpam-naive", "differential", "neutreno"
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch):
     monkeypatch.setattr(comparison, "SHORTEST_SAMPLE", 0.0)
+    for module in (comparison, decoding):  # the profiler takes most of the time, and has a test of its own
+        monkeypatch.setattr(module, "time_shares", lambda work: {})
 
 
 def by_name(found):

@@ -62,7 +62,7 @@ def moment(text: str) -> datetime:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Record:
     """One valid record and the folder it was read from; ``record["seed"]`` reads a field."""
 
@@ -71,6 +71,13 @@ class Record:
 
     def __getitem__(self, field: str) -> Any:
         return self.data[field]
+
+    def at(self, *path: str) -> Any:
+        """A value further in, ``at("memory", "peak_bytes")``; None where some part of the way is not there."""
+        value: Any = self.data
+        for key in path:
+            value = None if value is None else value.get(key)
+        return value
 
     @property
     def headline(self) -> float | None:

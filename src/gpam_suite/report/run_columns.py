@@ -17,13 +17,7 @@ _OPTIONS = ("lambda_pos", "lambda_neg")
 
 
 def _field(*path: str) -> Callable[[Record], Any]:
-    def read(record: Record) -> Any:
-        value: Any = record.data
-        for key in path:
-            value = None if value is None else value.get(key)
-        return value
-
-    return read
+    return lambda record: record.at(*path)
 
 
 def _lambda(record: Record, name: str) -> float | None:

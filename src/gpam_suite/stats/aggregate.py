@@ -63,14 +63,8 @@ class Row:
 
     def mean(self, *path: str) -> float | None:
         """Mean over the finished seeds of a number in the record, e.g. ``mean("memory", "peak_bytes")``."""
-        found = []
-        for record in self.finished:
-            value: Any = record.data
-            for key in path:
-                value = None if value is None else value.get(key)
-            if value is not None:
-                found.append(float(value))
-        return summarise(found).mean
+        found = [record.at(*path) for record in self.finished]
+        return summarise([float(value) for value in found if value is not None]).mean
 
     @property
     def machine(self) -> set[str]:
@@ -216,17 +210,16 @@ def aggregate(records: list[Record]) -> Aggregate:
             of their configurations that names no row; options that differ between seeds), or a seed was run twice.
     """
     records = sorted(records, key=lambda record: (record["model"], record["overrides_label"], record["seed"]))
-    settings = [table_settings(record) for record in records]
-    _refuse_mixed(records, settings)
-    usual, changes = _changes(records, settings)
+    settings = {record: table_settings(record) for record in records}
+    _refuse_mixed(settings)
+    usual, changes = _changes(settings)
     groups: dict[tuple[str, str], list[Record]] = {}
-    for record, changed in zip(records, changes, strict=True):
-        groups.setdefault((record["model"], _overrides(record, changed)), []).append(record)
-    changed_in = {id(record): changed for record, changed in zip(records, changes, strict=True)}
+    for record in records:
+        groups.setdefault((record["model"], _overrides(record, changes[record])), []).append(record)
     for group in groups.values():
         _refuse_repeated(group)
     varied = {model for model, options in groups if _LAMBDA.search(options)}
-    rows = sorted((_row(group, varied, changed_in[id(group[0])]) for group in groups.values()), key=_appearance)
+    rows = sorted((_row(group, varied, changes[group[0]]) for group in groups.values()), key=_appearance)
     softmax = [row for row in rows if row.model == BASELINE and not _ATTENTION.search(row.overrides_label)]
     default = [row for row in softmax if row.overrides_label == DEFAULT_OPTIONS]
     baseline = next(iter(default or softmax), None)
@@ -263,35 +256,33 @@ def read_comparable(results: Path) -> tuple[list[Aggregate], dict[str, str]]:
     return sorted(found, key=lambda one: (one.task, one.experiment)), left_out
 
 
-def _changes(records: list[Record], settings: list[dict[str, Any]]) -> tuple[dict[str, str], list[dict[str, str]]]:
+Settings = dict[Record, dict[str, Any]]
+"""Of each record what :func:`gpam_suite.records.settings.table_settings` finds."""
+
+
+def _changes(settings: Settings) -> tuple[dict[str, str], dict[Record, dict[str, str]]]:
     """The table's usual settings, of those that differ in it, and for each record what is not as usual, by short names.
 
     Usual is what most of the baseline's runs have (of all models' where there is no baseline), of as many what was run
     first. A run without a configuration is taken to be usual.
     """
-    keys = sorted({key for found in settings for key in found if names_a_row(key)})
-    keys = [key for key in keys if len({_text(found.get(key)) for found in settings if found}) > 1]
-    own = [_text([found.get(key) for key in keys]) for found in settings]
-    usual = [
-        index
-        for index, record in enumerate(records)
-        if settings[index] and (record["model"], record["overrides_label"]) == (BASELINE, DEFAULT_OPTIONS)
-    ] or [index for index, found in enumerate(settings) if found]
+    known = {record: found for record, found in settings.items() if found}
+    keys = sorted({key for found in known.values() for key in found if names_a_row(key)})
+    keys = [key for key in keys if len({_text(found.get(key)) for found in known.values()}) > 1]
     if not keys:
-        return {}, [{} for _ in records]
-    count = Counter(own[index] for index in usual)
-    reference = settings[min(usual, key=lambda index: (-count[own[index]], _started(records[index]), own[index]))]
+        return {}, {record: {} for record in settings}
+    own = {record: _text([found.get(key) for key in keys]) for record, found in known.items()}
+    baseline = [r for r in known if (r["model"], r["overrides_label"]) == (BASELINE, DEFAULT_OPTIONS)] or list(known)
+    count = Counter(own[record] for record in baseline)
+    usual = known[min(baseline, key=lambda record: (-count[own[record]], _started(record), own[record]))]
     short = {key: key.rpartition(".")[2] for key in keys}
     twice = Counter(short.values())
     names = {key: short[key] if twice[short[key]] == 1 else ".".join(key.split(".")[-2:]) for key in keys}
-    return {names[key]: _shown(reference.get(key)) for key in keys}, [
-        {
-            names[key]: _shown(found.get(key))
-            for key in keys
-            if found and _text(found.get(key)) != _text(reference.get(key))
-        }
-        for found in settings
-    ]
+    changes: dict[Record, dict[str, str]] = {record: {} for record in settings}
+    for record, found in known.items():
+        differing = [key for key in keys if _text(found.get(key)) != _text(usual.get(key))]
+        changes[record] = {names[key]: _shown(found.get(key)) for key in differing}
+    return {names[key]: _shown(usual.get(key)) for key in keys}, changes
 
 
 def _overrides(record: Record, changed: dict[str, str]) -> str:
@@ -342,16 +333,15 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _refuse_mixed(records: list[Record], settings: list[dict[str, Any]]) -> None:
+def _refuse_mixed(settings: Settings) -> None:
     """Refuse records whose numbers do not compare; a lost run has no number, so its protocol may be unknown, and a run
     without a configuration is judged by its record alone."""
+    records, known = list(settings), [record for record, found in settings.items() if found]
     finished = [record for record in records if record["status"] == "finished"]
     for name in ("experiment", "task", "dataset", "recipe"):
         _refuse_unequal(records, name, lambda record, name=name: record[name])
-    of = {id(record): found for record, found in zip(records, settings, strict=True) if found}
-    known = [record for record in records if id(record) in of]
-    for key in sorted({key for found in of.values() for key in found if not names_a_row(key)}):
-        _refuse_unequal(known, key, lambda record, key=key: of[id(record)].get(key))
+    for key in sorted({key for found in settings.values() for key in found if not names_a_row(key)}):
+        _refuse_unequal(known, key, lambda record, key=key: settings[record].get(key))
     _refuse_unequal(finished, "data checksum", lambda record: record["data"]["checksum"])
     for key in dict.fromkeys(key for record in finished for key in record["protocol"]):
         _refuse_unequal(finished, f"protocol.{key}", lambda record, key=key: record["protocol"].get(key))
