@@ -37,7 +37,9 @@ def test_paired_by_hand():
 def test_paired_against_scipy(size, seed):
     values, baseline = np.random.default_rng(seed).normal(30, 1, (2, size))
     found = difference(dict(enumerate(values)), dict(enumerate(baseline)))
-    expected = stats.ttest_rel(values, baseline).confidence_interval(0.95)
+    test = stats.ttest_rel(values, baseline)
+    expected = test.confidence_interval(0.95)
+    assert found.p_value == pytest.approx(test.pvalue, rel=1e-9)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
 
 
@@ -46,7 +48,9 @@ def test_welch_against_scipy(size, seed):
     rng = np.random.default_rng(seed)
     values, baseline = rng.normal(29, 2, size), rng.normal(30, 1, 5)
     found = difference(dict(enumerate(values)), dict(enumerate(baseline, start=100)))
-    expected = stats.ttest_ind(values, baseline, equal_var=False).confidence_interval(0.95)
+    test = stats.ttest_ind(values, baseline, equal_var=False)
+    expected = test.confidence_interval(0.95)
+    assert found.p_value == pytest.approx(test.pvalue, rel=1e-9)
     assert found.method == f"Welch t over {len(values)} and 5 seeds"
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
 
