@@ -116,7 +116,7 @@ def test_a_record_that_was_changed_after_it_was_written_is_refused(tmp_path):
     path = write_record(tmp_path, make_record(value=30.0))
     text = path.read_text()
     path.write_text(text.replace('"test_perplexity": 30.0', '"test_perplexity": 29.0'))
-    with pytest.raises(UsageError, match="was changed .its checksum is not the one"):
+    with pytest.raises(UsageError, match=r"was changed \(its checksum is not the one"):
         read_record(tmp_path)
     path.write_text(json.dumps(json.loads(text)))  # the same in other words
     assert read_record(tmp_path).headline == 30.0
