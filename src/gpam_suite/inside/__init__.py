@@ -1,7 +1,6 @@
-"""The theory, measured: what attention does in trained and in untrained models, as numbers and as figures of them.
+"""The theory, measured: what attention does in trained and in untrained models, as numbers.
 
 ``observe`` looks into a model while it reads a text, ``measures`` and ``lemma_checks`` make numbers of what was seen,
-``runs``, ``initialisation``, ``depth`` and ``hulls`` leave them as JSON under ``<results>/analysis/`` (``store``), and
-the
-``draw_*`` modules and ``findings`` make figures and a page of the JSON alone.
+``runs``, ``depth`` and ``hulls`` leave them as JSON under ``<results>/analysis/`` (``store``), of which alone
+``report/panels`` draws.
 """

@@ -1,8 +1,7 @@
 """Rank collapse at initialisation, by depth and by lambda+ (the paper's figure 5), in two networks:
 
 - ``attention``: attention alone, ``X <- c [P_1 X W_V1, ..., P_H X W_VH] W_O`` without skip connection, layer norm,
-  feed-forward
-  part or mask, ``c`` such that entries have a mean square of 1: what the lemmas speak of;
+  feed-forward part or mask, ``c`` such that entries have a mean square of 1: what the lemmas speak of;
 - ``transformer``: the experiment's own language model (pre-LN, causal), only deeper.
 
 Both with lambda- fixed and lambda+ varied, and softmax beside them.

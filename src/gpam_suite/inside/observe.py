@@ -20,10 +20,9 @@ ALL, PART, NONE = "all", "part", "none"
 @dataclasses.dataclass
 class Seen:
     """One attention module reading one text. ``inputs`` ``[target, width]`` is what the queries are made from,
-    ``output``
-    ``[target, width]`` what leaves the output projection; ``q``, ``k``, ``v`` are ``[heads, length, head_dim]``,
-    ``heads``
-    ``[heads, target, head_dim]`` is what the mechanism makes of them, and ``weights`` ``[heads, target, source]``."""
+    ``output`` ``[target, width]`` what leaves the output projection; ``q``, ``k``, ``v`` are ``[heads, length,
+    head_dim]``, ``heads`` ``[heads, target, head_dim]`` is what the mechanism makes of them, and ``weights``
+    ``[heads, target, source]``."""
 
     module: GPAMMultiheadAttention
     inputs: Tensor

@@ -11,8 +11,7 @@
 - ``hypotheses.txt``: the translations of the test set, one a line.
 
 An archive ``<results>/runs/<experiment>.tar.xz`` is read like the folder (:mod:`gpam_suite.records.archives`). Records
-are the
-truth: tables, figures and trackers are made from them.
+are the truth: tables, figures and trackers are made from them.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Two runs, or two models with all their seeds, side by side: what differs in configuration, environment and result.
 
 Differences are B minus A, and wins are B's. Over seeds they are tested by
-:func:`gpam_suite.stats.over_seeds.difference`, on
-the test set by the paired bootstrap, over both by the hierarchical one (:mod:`gpam_suite.stats.bootstrap`).
+:func:`gpam_suite.stats.over_seeds.difference`, on the test set by the paired bootstrap, over both by the hierarchical
+one (:mod:`gpam_suite.stats.bootstrap`).
 """
 
 from collections.abc import Mapping
