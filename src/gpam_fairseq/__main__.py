@@ -10,7 +10,8 @@ import contextlib
 import importlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gpam_fairseq  # noqa: F401  (also in the processes that torch.multiprocessing starts)
@@ -19,6 +20,8 @@ from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer import switch
 from gpam_fairseq.trainer.fast import fast_step
 from gpam_fairseq.trainer.replacing import replaced
+
+from fairseq import checkpoint_utils
 
 from gpam.attention.backends import calibration
 from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
@@ -58,6 +61,29 @@ def _of_something(eval_lm: Callable[..., dict[str, float]]) -> Callable[..., dic
     return evaluated
 
 
+@contextlib.contextmanager
+def _steps() -> Iterator[None]:
+    """Training by the fast step, or by fairseq's own.
+
+    What backends are chosen by is written into --save-dir, and a training that is resumed goes on with it: so it ends
+    with the same bits.
+    """
+    if not switch.wanted():
+        calibration.use(calibration.PLAIN)
+        yield
+        return
+    stock = checkpoint_utils.load_checkpoint
+
+    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+        found = stock(cfg, trainer, **options)
+        write = trainer.is_data_parallel_master and not cfg.no_save
+        calibration.keep(Path(cfg.save_dir) / "backends.json", resumed=trainer.get_num_updates() > 0, write=write)
+        return found
+
+    with fast_step(), replaced(checkpoint_utils, load_checkpoint=load_checkpoint):
+        yield
+
+
 def main() -> int:
     ctrl_c_raises()
     try:
@@ -79,10 +105,7 @@ def _main(words: list[str]) -> int:
         return 2
     sys.argv[0] = f"gpam_fairseq {command}"
     try:
-        if not switch.wanted():
-            calibration.use(calibration.PLAIN)
-        fast = fast_step() if switch.wanted() else contextlib.nullcontext()
-        with replaced(argparse.ArgumentParser, error=_wrong_arguments), fast:
+        with replaced(argparse.ArgumentParser, error=_wrong_arguments), _steps():
             check_arguments(command, words[1:])
             module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
             ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}

@@ -260,6 +260,26 @@ def test_200_updates_have_the_losses_of_stock_fairseq(lines, tmp_path, monkeypat
     assert fast == pytest.approx(stock, abs=1e-4)
 
 
+def test_a_training_that_is_resumed_keeps_the_backends_that_it_began_with(lines, tmp_path):
+    options = {
+        "task": "language_modeling",
+        "arch": "gpam_lm",
+        "optimizer": "adam",
+        "lr": 0.001,
+        "tokens_per_sample": 16,
+    }
+    options |= {"max_tokens": 256, "sample_break_mode": "none", "num_workers": 0, "disable_validation": True}
+    path, chosen = tmp_path / "backends.json", calibration.Choices(None, {"one 16 causal": ["materialised"]})
+    try:
+        for updates, began_with in ((1, calibration.of_machine()), (2, chosen)):
+            flags = toy.flags(options | {"save_dir": tmp_path, "max_update": updates})
+            assert toy.gpam("train", lines, *flags, *toy.sizes("decoder")) == 0
+            assert calibration.current() == calibration.Choices.read(path) == began_with
+            chosen.write(path)
+    finally:
+        calibration.use(None)
+
+
 def test_a_word_that_is_no_truth_value_is_named(monkeypatch, capsys):
     monkeypatch.setenv(switch.VARIABLE, "maybe")
     assert toy.gpam("train", "nowhere") == 2

@@ -88,11 +88,16 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callab
             found = train(name, *quiet).losses
             return max(abs(a - b) / b for a, b in zip(found, wanted[of], strict=True))
 
-        def measure() -> dict[str, float]:
-            sample = train(name)
-            return {"tokens": sample.tokens, "peak_bytes": sample.peak_bytes}
+        first: list[Sample] = []  # not counted: the one that memory is measured in
 
-        return Contender(name, lambda: train(name).seconds, error, measure=measure)
+        def measure() -> dict[str, float]:
+            first.append(train(name))
+            return {"tokens": first[0].tokens, "peak_bytes": first[0].peak_bytes}
+
+        def run() -> float:
+            return (first.pop() if first else train(name)).seconds
+
+        return Contender(name, run, error, measure=measure)
 
     known = ["stock", *names(), *(name + _OWN_STEP for name in names())]
     return {name: lambda name=name: make(name) for name in known}

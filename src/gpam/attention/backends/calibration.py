@@ -21,9 +21,9 @@ import torch
 from gpam.attention.backends.choice import BACKENDS
 from gpam.attention.backends.compiled import library
 
-LENGTHS = {64: 32, 256: 128}  # calls of up to so many rows or keys are timed as calls of this length
+LENGTHS = {24: 16, 64: 32, 256: 128}  # calls of up to so many rows or keys are timed as calls of this length
 LONGEST = 512  # as which all others are
-TOKENS, HEADS, HEAD_DIM, REPEATS = 1024, 4, 32, 4
+TOKENS, HEADS, HEAD_DIM, REPEATS = 2048, 4, 32, 4
 
 
 @dataclasses.dataclass(frozen=True)
