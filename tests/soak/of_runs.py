@@ -4,6 +4,7 @@ from soak.part import Part
 
 KILLED, SAME, TRUE, LONG = "Killed anywhere", "Determinism", "Never silently wrong", "Long runs"
 _KILLED, _WATCHED = "tests/gpam_suite/test_killed.py", "tests/gpam_suite/test_watched_training.py"
+_CAMPAIGNS = "tests/gpam_suite/test_campaigns.py"
 _SAME, _LONG = "tests/gpam_suite/test_determinism.py", "tests/gpam_suite/test_long_runs.py"
 _SAME_BITS = (
     "A run killed with SIGKILL at any moment and started again ends with the parameters, optimiser state, metrics, "
@@ -109,6 +110,16 @@ PARTS = (
         "tests/gpam_suite/test_tables.py::test_mixed_runs_are_refused_and_both_named",
     ),
     Part(
+        "mixed-runs",
+        TRUE,
+        "Whatever two runs of an experiment differ in, their table refuses it, names a row after it, or has a reason "
+        "why it may differ. Overrides of all of fairseq's numbers and switches, and of ours, drawn at random.",
+        f"{_CAMPAIGNS}::test_no_table_mixes_runs_without_a_word",
+        "soak.mixing:soak",
+        "{runs:,} runs with one to three of {options} overrides: {not_one_table} refused by the table, {own_row} rows "
+        "of their own, {row_with_others} in a row with others by what may differ, {refused} refused before they start",
+    ),
+    Part(
         "changed-data",
         TRUE,
         "Text that changed under a finished run is an error, not a skipped run.",
@@ -131,6 +142,16 @@ PARTS = (
         TRUE,
         "No flipped bit of a checkpoint gives other weights.",
         "tests/gpam_fairseq/test_no_strangers_code.py::test_no_flipped_bit_of_a_checkpoint_gives_other_weights",
+    ),
+    Part(
+        "flipped-files",
+        TRUE,
+        "A flipped bit of any file that decides a number is noticed when a run, an evaluation or a table reads it, or "
+        "changes nothing. (A run's history, of which curves are drawn, carries no checksum, nor do records made before "
+        "the first version after 0.1.0.)",
+        f"{_CAMPAIGNS}::test_no_flipped_bit_is_read",
+        "soak.flips:soak",
+        "{flips:,} flips, {each} in each of {kinds}: {refused} refused, {unchanged} with everything read as before",
     ),
     Part(
         "changed-run",
