@@ -1,5 +1,6 @@
 """C libraries that set-up builds into the Python environment, for code that can do without them. Needs no torch."""
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -27,9 +28,26 @@ def build(source: str, target: Path, *options: str) -> str | None:
         command = [compiler, "-x", "c", *options, "-shared", "-fPIC", "-o", str(part), "-"]
         subprocess.run(command, input=source, text=True, capture_output=True, check=True)
         part.replace(target)
+        _sum_of(target).write_text(_sha256(target), encoding="ascii")
     except subprocess.CalledProcessError as error:
         part.unlink(missing_ok=True)
         return f"{compiler} failed ({(error.stderr.strip().splitlines() or ['it said nothing'])[-1]})"
     except OSError as error:
         return f"{target} cannot be written ({error.strerror})"
     return None
+
+
+def is_whole(library: Path) -> bool:
+    """Whether ``library`` is, byte by byte, what :func:`build` made; not known, and True, of one without its sum."""
+    try:
+        return _sum_of(library).read_text(encoding="ascii") == _sha256(library)
+    except FileNotFoundError:
+        return True
+
+
+def _sum_of(library: Path) -> Path:
+    return library.with_name(f"{library.name}.sha256")
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

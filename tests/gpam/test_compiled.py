@@ -216,6 +216,20 @@ def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
         library.load.cache_clear()
 
 
+def test_a_library_that_was_changed_after_it_was_built_is_not_used(tmp_path, monkeypatch):
+    copy = tmp_path / "attention.so"
+    assert library.c_library.build("int one(void) { return 1; }", copy) is None
+    assert library.c_library.is_whole(copy)
+    copy.write_bytes(library.path().read_bytes())  # it works, but is not what was built
+    assert not library.c_library.is_whole(copy)
+    monkeypatch.setattr(library, "path", lambda: copy)
+    library.load.cache_clear()
+    try:
+        assert library.load() is None
+    finally:
+        library.load.cache_clear()
+
+
 def test_building_says_what_became_of_it(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(library.c_library.shutil, "which", lambda name: None)

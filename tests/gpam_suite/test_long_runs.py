@@ -1,7 +1,7 @@
 """Samples of ``make soak``: memory of a training and of a sweep, and the cost of watching attention."""
 
 from soak.memory import grown
-from soak.watching import cost
+from soak.watching import counted
 
 
 def test_memory_does_not_grow_with_updates():
@@ -13,4 +13,5 @@ def test_memory_does_not_grow_with_the_members_of_a_sweep():
 
 
 def test_watching_attention_costs_less_than_a_hundredth():
-    assert cost(pairs=15)["percent"] < 1
+    """By what is computed, as time is the machine's; the check itself is no check where nothing more is computed."""
+    assert 0 < counted() < 1

@@ -74,6 +74,8 @@ def _load() -> Products:
     if not path.is_file():
         return Products(False, f"slow: {path} is missing; install a C compiler and run 'make setup' again", slow=True)
     try:
+        if not c_library.is_whole(path):
+            raise OSError("it was changed after it was built")
         answer = getattr(ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL), FUNCTION)()
     except (OSError, AttributeError) as error:
         return Products(False, f"slow: {path} cannot be used ({error}); run 'make setup' again", slow=True)

@@ -52,7 +52,10 @@ def build(target: Path | None = None) -> str:
 
 @functools.cache
 def load() -> ctypes.CDLL | None:
-    """The library, or None where it was not built, cannot be loaded or does not compute what it should."""
+    """The library, or None where it was not built, was changed since, cannot be loaded or does not compute what it
+    should."""
+    if not c_library.is_whole(path()):
+        return None
     try:
         library = ctypes.CDLL(str(path()))
         pointer = ctypes.c_void_p
