@@ -86,6 +86,31 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     assert "### Penn\n" in parts and "5-gram: 150.00, Softmax 100.20" in parts
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "sentence"),
+    [
+        ("record.json", '"test_perplexity": 31.0', '"test_perplexity": 21.0', "its checksum is not the one"),
+        ("config.yaml", "max_update: 200", "max_update: 400", "config.yaml was changed"),
+        ("scores.jsonl", '"words": 1', '"words": 2', "scores.jsonl gives"),
+    ],
+)
+def test_a_run_that_was_changed_is_neither_published_nor_shown(published, tmp_path, name, old, new, sentence):
+    runs(tmp_path / "local", 1)
+    (archive,) = publish(tmp_path / "local", published)
+    whole = archives.unpack(archive)
+    path = tmp_path / "local" / "runs" / next(f"small_lm/{member}" for member in sorted(whole) if member.endswith(name))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UsageError, match=sentence):
+        publish(tmp_path / "local", published)
+    assert archives.unpack(archive) == whole
+    member = path.relative_to(tmp_path / "local" / "runs" / "small_lm").as_posix()
+    archive.write_bytes(archives.pack({**whole, member: path.read_bytes()}))
+    with pytest.raises(UsageError, match=sentence):
+        remake(published, tmp_path)
+
+
 def test_an_experiment_without_a_title_is_refused(published, tmp_path):
     store(tmp_path / "local", make_record(experiment="new"))
     with pytest.raises(UsageError, match=r"experiments\.yaml has no title for new"):

@@ -21,7 +21,7 @@ from gpam_suite.inside import store
 from gpam_suite.inside.perturb.kinds import FOLDER as PERTURBED
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
-from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_history, read_record
+from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_history
 from gpam_suite.report import early, markers, verdicts
 from gpam_suite.report.panels import across
 from gpam_suite.report.plotting import Plot, render
@@ -29,7 +29,8 @@ from gpam_suite.report.run_columns import CURVE_COLUMNS, INSIDE_COLUMNS, RUN_COL
 from gpam_suite.report.tables import comparisons, csv_text, six_digits
 from gpam_suite.report.tuning_grid import FOLDER as TUNING
 from gpam_suite.report.tuning_grid import grids
-from gpam_suite.stats.aggregate import Aggregate, read_aggregates
+from gpam_suite.stats.aggregate import Aggregate, read_comparable
+from gpam_suite.stats.bootstrap import checked_scores
 from gpam_suite.stats.claim import Finding, as_json, findings
 
 EXPERIMENTS = "experiments.yaml"
@@ -54,10 +55,13 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     Runs that are published already stay; one of the same name is replaced.
 
     Raises:
-        UsageError: a record is broken, or an experiment has no title in ``experiments.yaml``.
+        UsageError: a record is broken, or is not of its configuration and its scores; runs do not compare; or an
+            experiment has no title in ``experiments.yaml``. Nothing is written.
     """
-    runs = _by_experiment(results)
-    _experiments(published, {read_record(own[0])["experiment"] for own in runs.values()})
+    runs, aggregates = _by_experiment(results), _comparable(results)
+    for record in (record for found in aggregates for record in found.records):
+        checked_scores(record)
+    _experiments(published, {found.experiment for found in aggregates})
     files: dict[Path, bytes] = {}
     for name, own in runs.items():
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
@@ -70,6 +74,18 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     }
     tuned = [run for own in _by_experiment(results / TUNING).values() for run in own]
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
+
+
+def _comparable(results: Path) -> list[Aggregate]:
+    """The experiments below ``results``.
+
+    Raises:
+        UsageError: one of them cannot be a table.
+    """
+    aggregates, left_out = read_comparable(results)
+    for name, reason in left_out.items():
+        raise UsageError(f"{name}: {reason}")
+    return aggregates
 
 
 def _by_experiment(results: Path) -> dict[str, list[Path]]:
@@ -113,7 +129,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     Raises:
         UsageError: a broken archive, runs that do not compare, or a page that asks for a part that there is not.
     """
-    aggregates = read_aggregates(published)
+    aggregates = _comparable(published)
     plan = _experiments(published, {found.experiment for found in aggregates})
     order = {name: place for place, name in enumerate(plan)}
     aggregates.sort(key=lambda found: order[found.experiment])

@@ -92,24 +92,36 @@ def _statistics(record: Record) -> np.ndarray | None:
     return array
 
 
+def checked_scores(record: Record) -> tuple[np.ndarray, float] | None:
+    """Units x sufficient statistics of a run's test set, and the number they give; None without ``scores.jsonl`` or
+    without a number.
+
+    Raises:
+        UsageError: it is not the number that the record holds.
+    """
+    statistics = _statistics(record)
+    if statistics is None or record.headline is None:
+        return None
+    score = corpus_score(record["task"], statistics.sum(axis=0))
+    if abs(score - record.headline) > _TOLERANCE * abs(record.headline):
+        raise UsageError(
+            f"{record.folder / SCORES} gives {score:.10g} but the record says {record.headline:.10g}: "
+            "one of the two files is of another run; evaluate it again."
+        )
+    return statistics, score
+
+
 def resample(record: Record) -> Resampled | None:
     """A finished run's number on the test set and on resampled ones; None without ``scores.jsonl`` or with one unit.
 
     Raises:
         UsageError: the scores do not give the number that the record holds.
     """
-    statistics = _statistics(record)
-    if statistics is None or record.headline is None:
+    found = checked_scores(record)
+    if found is None or len(found[0]) < 2:
         return None
+    statistics, score = found
     task, n = record["task"], len(statistics)
-    score = corpus_score(task, statistics.sum(axis=0))
-    if abs(score - record.headline) > _TOLERANCE * abs(record.headline):
-        raise UsageError(
-            f"{record.folder / SCORES} gives {score:.10g} but the record says {record.headline:.10g}: "
-            "one of the two files is of another run; evaluate it again."
-        )
-    if n < 2:
-        return None
     draws = np.random.default_rng(SEED).choice(n, size=(RESAMPLES, n), replace=True)
     samples = np.array([corpus_score(task, statistics[draw].sum(axis=0)) for draw in draws])
     return Resampled(record, statistics, score, samples)
