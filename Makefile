@@ -23,7 +23,8 @@ B       ?=
 # (SEEDS='1; touch x', SEEDS='$(shell touch x)'): a quoted variable's value is read by nobody but the script it is for.
 # Any other name on make's command line could be one of make's own (SHELL, MAKE, RUN), whose value is run: it is refused.
 override SETTINGS := PYTHON VENV SEEDS MODELS SCALE RESULTS JOBS CASES EXTRAS TORCH_INDEX EXTRA EXPERIMENT MODEL GPU PARTS TRIALS TASK ADVISORIES A B GPAM_MIRROR
-override GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+# (A stands for each name in turn: inside of foreach its own name is hidden, so it has to be a declared one.)
+override GIVEN := $(foreach A,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(A)))),$(A)))
 ifneq ($(filter-out $(SETTINGS),$(GIVEN)),)
 $(error unknown setting '$(firstword $(filter-out $(SETTINGS),$(GIVEN)))', wanted some of $(SETTINGS))
 endif

@@ -91,7 +91,9 @@ def test_a_setting_of_make_starts_nothing(evil, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scripts"]
 
 
-@pytest.mark.parametrize("name", ["RUN", "MORE", "REPRODUCE", "SHELL", "MAKE", "MAKEFILE_LIST", "SEED"])
+@pytest.mark.parametrize(
+    "name", ["RUN", "MORE", "REPRODUCE", "SHELL", "MAKE", "MAKEFILE_LIST", "SEED", "name", "setting", "GIVEN"]
+)
 def test_a_setting_that_make_does_not_declare_is_refused(name, tmp_path):
     command = ["make", f"--file={ROOT / 'Makefile'}", f"{name}=touch {tmp_path}/was_here;", "help"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
