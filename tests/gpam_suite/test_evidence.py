@@ -104,7 +104,7 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
     "changes, sentence",
     [
         ({"parts": ["tune_nm"]}, "did you mean 'tune_nmt'"),
-        ({"jobs": 0}, "jobs: got '0'"),
+        ({"jobs": 0}, "jobs: got 0"),
         ({"jobs": "two"}, "jobs: got"),
     ],
 )

@@ -89,7 +89,14 @@ def test_a_full_disk_while_training(disk, tmp_path, capsys):
 
 def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypatch):
     cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={write_text(tmp_path / 'text')}")
-    monkeypatch.setattr(sys.modules[run_module.__module__], "show", lambda _: shutil.rmtree(tmp_path / "data"))
+    module = sys.modules[run_module.__module__]
+    stock = module.worker_command
+
+    def vanish(*words):
+        shutil.rmtree(tmp_path / "data")
+        return stock(*words)
+
+    monkeypatch.setattr(module, "worker_command", vanish)
     assert "is gone while it was needed" in said(lambda: run(cfg), capsys)
     assert not list(tmp_path.rglob("record.json"))
 

@@ -174,7 +174,7 @@ def test_an_archive_of_several_files_is_refused(tmp_path):
         prepare(dataset, OPTIONS, paths)
 
 
-@pytest.mark.parametrize("length", [512, 1024, 2048, 4096, 8192])
+@pytest.mark.parametrize("length", [512, 8192])
 def test_the_length_is_one_setting(length):
     cfg = composed("dataset=tinyshakespeare", f"fairseq.task.tokens_per_sample={length}")
     check(cfg)

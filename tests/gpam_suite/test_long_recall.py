@@ -101,9 +101,7 @@ def test_other_mistakes_are_one_sentence(tmp_path):
         prepare(node("local_lm", task="recall"), PLAIN, {"data": tmp_path})
     with pytest.raises(UsageError, match=r"context_window=3 does not apply to a recall run"):
         check(composed("dataset=copy", "evaluation.context_window=3"))
-    with pytest.raises(
-        UsageError, match=r"max_tokens=8192 is less than one sequence of 9000 tokens.*\(dataset\.length\)"
-    ):
+    with pytest.raises(UsageError, match=r"max_tokens=8192 is less than one sample of 9000 tokens.*dataset\.length"):
         check(composed("dataset=copy", "dataset.length=9000"))
 
 

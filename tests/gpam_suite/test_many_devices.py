@@ -194,7 +194,7 @@ def test_every_device_and_precision_has_the_recipes_tokens_a_step(gpu):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["gpu.devices=0"], "gpu.devices: got '0', wanted a whole number of at least 1"),
+        (["gpu.devices=0"], "gpu.devices: got 0, wanted a whole number of at least 1"),
         (["gpu.precision=half"], "gpu.precision: got 'half'"),
         (["gpu.devices=3"], "set fairseq.optimization.update_freq to a multiple of 3"),
         (

@@ -1,12 +1,10 @@
 """Text of records, labels and commands on pages and terminals: it is read, and nothing of it acts."""
 
 import pytest
-from omegaconf import OmegaConf
 from record_factory import add_config, make_record, store, tabulate
 
 from gpam.errors import UsageError
 from gpam_suite.common.markup import bullets, code, inert, shown
-from gpam_suite.config.show import show
 from gpam_suite.report.page import build
 
 
@@ -45,8 +43,3 @@ def test_no_name_writes_markup_into_a_page_of_results(tmp_path):
     assert len(pages) == 2
     for page in pages:
         assert "<script" not in page
-
-
-def test_a_name_may_hold_what_rich_takes_for_markup(capsys):
-    show(OmegaConf.create({"[/red]": {"experiment_name": "[/bold] [link=x]y[/link]"}}))
-    assert "experiment_name: [/bold] [link=x]y[/link]" in capsys.readouterr().err

@@ -63,7 +63,7 @@ def own_logging():
         (["fairseq.optimization.lr=1e-3"], "got '0.001', wanted a list, as in fairseq.optimization.lr=[0.001]"),
         (
             ["tracking.mode=offlin"],
-            "tracking.mode: got 'offlin'; did you mean 'offline'? (wanted one of ",
+            "tracking.mode: got 'offlin', wanted one of auto, online, offline, disabled; did you mean 'offline'?",
         ),
         (["paths.results=/proc/results"], "set paths.results to a folder that you may write"),
     ],

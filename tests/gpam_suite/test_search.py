@@ -81,7 +81,7 @@ def test_a_lost_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
     [
         (["+search.options.lambda_nge={low:0,high:1}"], "no option 'lambda_nge'; did you mean 'lambda_neg'"),
         (["search.options.lambda_neg={low:2,high:1}"], "wanted low, high and, where it has one, a step"),
-        (["trials=0"], "trials: got '0'"),
+        (["trials=0"], "trials: got 0"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, trained, overrides, sentence):

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
@@ -21,12 +22,6 @@ MODEL_FACTS = ("name", "label", "attention", "control")
 """Keys of the ``model`` node that are not options of the mechanism."""
 _BEFORE_THE_CHOICE = {"devices": 1, "precision": "fp32", "fast": False}
 """Keys of the ``gpu`` node that came later, with what they were till then: a run keeps its hash."""
-LONG_KINDS = {
-    "characters": "fairseq.task.tokens_per_sample",
-    "copy": "dataset.length",
-    "selective_recall": "dataset.length",
-}
-"""Kinds of data set whose sequences are of one length, and the option that sets it."""
 _NODES = {
     "dataset": ("name", "task", "kind"),
     "recipe": ("name", "task"),
@@ -81,11 +76,9 @@ def check(cfg: DictConfig) -> None:
     for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
         if not isinstance(value, str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
-    if isinstance(cfg.seed, bool) or not isinstance(cfg.seed, int) or cfg.seed < 0:
-        raise UsageError(f"seed: got '{cfg.seed}', wanted a whole number of at least 0")
-    every = OmegaConf.select(cfg, "checks.attention_every") if "checks" in cfg else 0  # a plan trains nothing
-    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
-        raise UsageError(f"checks.attention_every: got '{every}', wanted a whole number of updates, or 0 for no checks")
+    whole_number(cfg.seed, 0, "seed")
+    if "checks" in cfg:  # a plan trains nothing
+        whole_number(OmegaConf.select(cfg, "checks.attention_every"), 0, "checks.attention_every")
     fast(cfg)
     if cfg.recipe.task != cfg.dataset.task:
         raise UsageError(
@@ -102,10 +95,10 @@ def check(cfg: DictConfig) -> None:
                 "on; for other text make a data set of it (configs/dataset/)"
             )
     length, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
-    if cfg.dataset.kind in LONG_KINDS and most is not None and most < length:
+    if length is not None and most is not None and most < length:
         raise UsageError(
-            f"fairseq.dataset.max_tokens={most} is less than one sequence of {length} tokens; raise it, or shorten the "
-            f"sequences ({LONG_KINDS[cfg.dataset.kind]})"
+            f"fairseq.dataset.max_tokens={most} is less than one sample of {length} tokens; raise it, or shorten the "
+            "samples (fairseq.task.tokens_per_sample; of a generated task, dataset.length)"
         )
 
 

@@ -8,12 +8,12 @@ options adds to the attention modules of a layer, rounded to whole units.
 from typing import Any
 
 from gpam.attention import Site, mechanism_class, options_of
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError
+from gpam_suite.common.options import one_of
 
 CONTROLS = ("more_heads", "matched_params", "matched_flops")
-TRANSLATION_LENGTH = (
-    30  # tokens a sentence at which FLOPs are matched; a language model is matched at its sample's length
-)
+TRANSLATION_LENGTH = 30
+"""Tokens a sentence at which FLOPs are matched; a language model is matched at its sample's length."""
 
 
 def controlled_sizes(control: str, model: dict[str, Any], task: dict[str, Any]) -> dict[str, int]:
@@ -22,10 +22,7 @@ def controlled_sizes(control: str, model: dict[str, Any], task: dict[str, Any]) 
     Raises:
         UsageError: no such control, or heads that cannot be doubled.
     """
-    if control not in CONTROLS:
-        raise UsageError(
-            f"model.control: got '{control}', wanted one of {', '.join(CONTROLS)}{did_you_mean(control, CONTROLS)}"
-        )
+    one_of(control, CONTROLS, "model.control")
     changed: dict[str, int] = {}
     for stack, modules in (("encoder", 1), ("decoder", 2 if "encoder_layers" in model else 1)):
         if f"{stack}_layers" not in model:

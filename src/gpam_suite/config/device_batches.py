@@ -8,7 +8,8 @@ from math import gcd
 
 from omegaconf import DictConfig, OmegaConf
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError
+from gpam_suite.common.options import one_of, whole_number
 
 HALF = ("fp16", "bf16")
 PRECISIONS = ("fp32", *HALF)
@@ -27,12 +28,8 @@ def precision(cfg: DictConfig) -> str:
 def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
     """Raise UsageError where ``gpu`` asks for what cannot be; ``complete`` is fairseq's part."""
     count, of = devices(cfg), precision(cfg)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"gpu.devices: got '{count}', wanted a whole number of at least 1")
-    if of not in PRECISIONS:
-        raise UsageError(
-            f"gpu.precision: got '{of}'{did_you_mean(str(of), PRECISIONS)}, wanted one of {', '.join(PRECISIONS)}"
-        )
+    whole_number(count, 1, "gpu.devices")
+    one_of(of, PRECISIONS, "gpu.precision")
     if of in HALF and complete.common.cpu:
         raise UsageError(f"gpu.precision={of} needs a GPU: fairseq's half precision does not run on a processor")
     shared(complete, count)

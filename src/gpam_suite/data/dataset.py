@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.options import one_of
 from gpam_suite.common.tasks import RECALL, TASKS
 from gpam_suite.data.kinds.sources import KINDS
-from gpam_suite.data.options import SPLITS, one_of, plain, refuse_unknown
+from gpam_suite.data.options import SPLITS, plain, refuse_unknown
 
 FACTS = ("lines", "tokens", "types", "unk")
 _COMMON = {"name", "label", "task", "kind", "licence", "citation", "expect"}

@@ -1,4 +1,4 @@
-"""The ``preprocessing`` node: known keys, allowed values, defaults; and what every check of options needs."""
+"""The ``preprocessing`` node: known keys, allowed values, defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.options import one_of, whole_number
 from gpam_suite.common.tasks import TASKS
 
 TOKENIZERS = ("none", "moses")
@@ -30,23 +31,9 @@ def refuse_unknown(node: Mapping[str, Any], known: set[str], what: str) -> None:
             raise UsageError(f"unknown option {what}.{key}: wanted one of {wanted}{did_you_mean(key, known)}")
 
 
-def one_of(value: Any, choices: tuple[str, ...], what: str) -> str:
-    """``value`` if it is one of ``choices``."""
-    if value not in choices:
-        raise UsageError(f"{what}: got {value!r}, wanted one of {', '.join(choices)}{did_you_mean(value, choices)}")
-    return value
-
-
 def _boolean(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{what}: got {value!r}, wanted true or false")
-    return value
-
-
-def whole_number(value: Any, least: int, what: str) -> int:
-    """``value`` if it is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{what}: got {value!r}, wanted a whole number of at least {least}")
     return value
 
 

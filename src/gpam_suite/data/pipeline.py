@@ -15,7 +15,7 @@ from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.data.binarise import fairseq_version
 from gpam_suite.data.build import build
 from gpam_suite.data.dataset import check_dataset, check_fit
-from gpam_suite.data.kinds.sources import open_source
+from gpam_suite.data.kinds.sources import KINDS, open_source
 from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished, unwritable
@@ -91,6 +91,28 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         _publish(temporary, folder)
     log.info("%s: prepared in %.1f s, %s", dataset["name"], manifest["seconds"], folder)
     return Prepared.load(folder)
+
+
+def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str, run: Path) -> None:
+    """Compare the data as it is now with the ``checksum`` of the finished ``run``.
+
+    Text that is not there any more cannot be compared: a line of the log says so, and the run stays finished.
+
+    Raises:
+        UsageError: it is other text now.
+    """
+    if KINDS[dataset.kind].published:
+        return
+    try:
+        now = prepare(dataset, preprocessing, paths).manifest["checksum"]
+    except UsageError as error:
+        log.warning("%s is finished, but its data cannot be compared: %s", run, error)
+        return
+    if now != checksum:
+        raise UsageError(
+            f"{run} is finished, but its data has changed since: the text's checksum was {checksum[:12]}, now it is "
+            f"{now[:12]}; give the new text an experiment_name of its own, or delete that folder to train again"
+        )
 
 
 def _root(paths: Mapping[str, Any]) -> Path:

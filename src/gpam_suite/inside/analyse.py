@@ -8,7 +8,7 @@ import torch
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.data.options import whole_number
+from gpam_suite.common.options import whole_number
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.runs import analyse_runs

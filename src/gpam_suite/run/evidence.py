@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
+from gpam_suite.common.options import whole_number
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import CONFIGS, folder_of
 from gpam_suite.records import archives
@@ -107,8 +108,7 @@ def evidence(cfg: DictConfig) -> None:
         RunFailed: some member ended without a result; the others were done.
         Preempted: SIGTERM came; the running members were saved, and the same call goes on.
     """
-    if isinstance(cfg.jobs, bool) or not isinstance(cfg.jobs, int) or cfg.jobs < 1:
-        raise UsageError(f"jobs: got '{cfg.jobs}', wanted a whole number of at least 1")
+    whole_number(cfg.jobs, 1, "jobs")
     plan = unresolved(cfg)
     chosen = list(plan) if cfg.parts is None else list(cfg.parts)
     for name in chosen:

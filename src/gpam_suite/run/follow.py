@@ -13,9 +13,8 @@ from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, rank_log
 from gpam_suite.data import prepare
 from gpam_suite.records.environment import for_worker
 from gpam_suite.records.folder import is_finished
-from gpam_suite.run.command import worker_command
 from gpam_suite.run.command_line import RunFailed
-from gpam_suite.run.launch import last_line
+from gpam_suite.run.launch import last_line, worker_command
 from gpam_suite.run.ranks import Place
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,22 @@ from gpam.errors import UsageError
 from gpam_suite.common.stopping import die_with, ended_by, when_stopped
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.run_paths import CONFIG, REFUSED_EXIT, outcome_file, rank_log
-from gpam_suite.run.ranks import Place
+from gpam_suite.run.ranks import Place, place_of
 
 HOST = "127.0.0.1"
+_DEAF = ["sh", "-c", 'trap "" USR2; exec "$0" "$@"']
+
+
+def worker_command(devices: int, folder: Path, data: Path) -> list[str]:
+    """The command line of a worker, or of this module where nobody outside starts one for each of ``devices``.
+
+    In a job of submitit's it does not hear SIGUSR2, which a job's processes are sent before it has to go. It means the
+    job's own process, which has itself queued again; it should not find its worker dead and record a failed run.
+    """
+    alone = devices == 1 or place_of() is not None
+    module = f"gpam_suite.run.{'worker' if alone else 'launch'}"
+    command = [sys.executable, "-m", module, str(folder), str(data)]
+    return [*_DEAF, *command] if "SUBMITIT_EXECUTOR" in os.environ else command
 
 
 def main(folder: Path, data: Path) -> int:

@@ -16,26 +16,24 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
+from gpam_suite.common.options import one_of
 from gpam_suite.common.stopping import Preempted, die_with, ended_by, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, REFUSED_EXIT, WORKER_LOG, outcome_file
-from gpam_suite.config.show import show
-from gpam_suite.data import Prepared, prepare
-from gpam_suite.data.store.unchanged import check_same_data
+from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
-from gpam_suite.run.command import worker_command
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.follow import follow
-from gpam_suite.run.launch import last_line
+from gpam_suite.run.launch import last_line, worker_command
 from gpam_suite.run.lock import locked
 from gpam_suite.run.progress import Progress
 from gpam_suite.run.ranks import check_place, place_of
-from gpam_suite.run.tracking import Tracker, check_mode
+from gpam_suite.run.tracking import MODES, Tracker
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY = 1.0  # seconds between two looks at the history of the worker
@@ -52,7 +50,7 @@ def run(cfg: DictConfig) -> float | None:
         Preempted: SIGTERM or Ctrl-C came; training was saved, and the same call goes on.
     """
     check(cfg)
-    check_mode(cfg)
+    one_of(cfg.tracking.mode, MODES, "tracking.mode")
     folder = folder_of(cfg)
     _check_writable(folder)
     place = place_of()
@@ -74,7 +72,6 @@ def run(cfg: DictConfig) -> float | None:
 
 
 def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
-    show(cfg)
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()

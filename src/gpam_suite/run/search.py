@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
+from gpam_suite.common.options import whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, model_options
 from gpam_suite.records.folder import read_history
@@ -46,7 +47,7 @@ def search(cfg: DictConfig) -> None:
 
 def _base(cfg: DictConfig) -> DictConfig:
     """The configuration that the trials share, without what only the search reads."""
-    base = OmegaConf.create({key: value for key, value in OmegaConf.to_container(cfg, resolve=True).items()})
+    base = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
     base.experiment_name = base.search.name
     for key in ("search", "trials"):
         del base[key]
@@ -65,8 +66,7 @@ def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
         numbers = isinstance(range_, dict) and {"low", "high"} <= set(range_) <= {"low", "high", "step"}
         if not numbers or range_["low"] > range_["high"]:
             raise UsageError(f"search.options.{name}: got {range_}, wanted low, high and, where it has one, a step")
-    if isinstance(cfg.trials, bool) or not isinstance(cfg.trials, int) or cfg.trials < 1:
-        raise UsageError(f"trials: got '{cfg.trials}', wanted a whole number of at least 1")
+    whole_number(cfg.trials, 1, "trials")
     return found
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from gpam.errors import UsageError, did_you_mean
 from gpam_suite.config.compose import identity, overrides_label
 from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_record, read_scores
 
@@ -18,12 +17,6 @@ _MOST_LINES = 1000  # of the test set in a table of wandb's
 _FILES = (RECORD, "config.yaml", HISTORY, SCORES, HYPOTHESES)
 MODES = ("auto", "online", "offline", "disabled")
 _TAGS = ("dataset", "model", "recipe", "gpu")
-
-
-def check_mode(cfg: DictConfig) -> None:
-    """Raise UsageError where ``tracking.mode`` is none of :data:`MODES`."""
-    if (mode := cfg.tracking.mode) not in MODES:
-        raise UsageError(f"tracking.mode: got '{mode}'{did_you_mean(mode, MODES)} (wanted one of {', '.join(MODES)})")
 
 
 def logged_in() -> bool:

@@ -11,6 +11,7 @@ unknown in valid or test, as in the published set-ups for enwik8 (205 bytes).
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,9 @@ from typing import Any
 import numpy as np
 
 from gpam.errors import UsageError
-from gpam_suite.data.options import SPLITS, whole_number
+from gpam_suite.common.options import whole_number
+from gpam_suite.data.binarise import build_dictionary
+from gpam_suite.data.options import SPLITS
 from gpam_suite.data.prepared import DOCUMENTS, written
 from gpam_suite.data.text.lines import file_name, lines_of
 
@@ -77,7 +80,8 @@ def build(dataset: Mapping[str, Any], content: bytes, folder: Path) -> dict[str,
     for part in ("text", "bin"):
         (folder / part).mkdir()
     splits = cut(content, dataset)
-    dictionary = _dictionary(content, splits["train"])
+    counts_of = {symbol(byte): splits["train"].count(byte) for byte in set(content)}
+    dictionary = build_dictionary(Counter(counts_of), min_count=0)
     ids = np.full(256, dictionary.unk(), dtype=np.int32)
     for byte in set(content):
         ids[byte] = dictionary.index(symbol(byte))
@@ -92,20 +96,6 @@ def build(dataset: Mapping[str, Any], content: bytes, folder: Path) -> dict[str,
     (folder / DOCUMENTS).write_text(json.dumps(documents) + "\n", encoding="utf-8")
     dictionary.save(str(folder / "bin" / "dict.txt"))
     return {"unit": "character", "splits": counts, "dictionary": len(dictionary), **written(folder)}
-
-
-def _dictionary(content: bytes, train: bytes) -> Any:
-    """fairseq's dictionary of the bytes in ``content``, with their counts in ``train``."""
-    import gpam_fairseq.compat  # noqa: F401  (must come before fairseq)
-
-    # isort: split
-    from fairseq.data import Dictionary
-
-    dictionary = Dictionary()
-    for byte in sorted(set(content)):
-        dictionary.add_symbol(symbol(byte), train.count(byte))
-    dictionary.finalize()
-    return dictionary
 
 
 def _binarise(lines: list[bytes], ids: np.ndarray, size: int, prefix: Path) -> None:

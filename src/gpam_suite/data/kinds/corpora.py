@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpam.errors import UsageError
-from gpam_suite.data.options import SPLITS, sides, whole_number
+from gpam_suite.common.options import whole_number
+from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.progress import progress
 from gpam_suite.data.store.download import obtain_file
 from gpam_suite.data.store.stages import Stage, Stages

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.data.options import SPLITS, whole_number
+from gpam_suite.common.options import whole_number
+from gpam_suite.data.options import SPLITS
 from gpam_suite.data.text.lines import decode_lines, sha256
 
 SEPARATOR = "\u241e"  # symbol for record separator: a token of its own for Moses and for every sub-word segmentation

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.data.options import SPLITS, sides, whole_number
+from gpam_suite.common.options import whole_number
+from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.text.lines import sha256
 
 Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names

@@ -296,25 +296,27 @@ class Kind:
     """A kind of data set.
 
     ``keys`` are those of its node beside the common ones; ``task`` is the only one that it is for; ``segmentation`` is
-    what says that no tokeniser or segmentation may touch its symbols.
+    what says that no tokeniser or segmentation may touch its symbols. ``published`` texts have one checksum for ever,
+    which is compared whenever they are obtained.
     """
 
     open: Callable[[Mapping[str, Any], Mapping[str, Any]], Source]
     keys: tuple[str, ...]
     task: str | None = None
     segmentation: str | None = None
+    published: bool = False
 
 
 _SEQUENCES = ("sequences", "valid_sequences", "test_sequences", "seed")
 KINDS = {
-    "files": Kind(_public_files, ("files", "archives", "documents")),
-    "corpora": Kind(_corpora, ("archives", "corpora", "hold_out"), NMT.name),
+    "files": Kind(_public_files, ("files", "archives", "documents"), published=True),
+    "corpora": Kind(_corpora, ("archives", "corpora", "hold_out"), NMT.name, published=True),
     "pairs": Kind(_pairs, ("archives", "pairs", "split"), NMT.name),
     "local": Kind(_local_files, ("folder",)),
     "python_docs": Kind(_python_docs, ("words",)),
     "cldr_de_en": Kind(_cldr, ("pairs", "valid_pairs", "test_pairs", "items", "seed")),
-    "characters": Kind(_characters, ("file", "split", "types", "documents"), LM.name, "characters"),
-    "documents": Kind(_documents, ("sets", "budget"), NMT.name),
+    "characters": Kind(_characters, ("file", "split", "types", "documents"), LM.name, "characters", published=True),
+    "documents": Kind(_documents, ("sets", "budget"), NMT.name, published=True),
     "copy": Kind(_recall, ("length", "values", *_SEQUENCES), RECALL.name, "none"),
     "selective_recall": Kind(_recall, ("length", "values", "keys", "pairs", *_SEQUENCES), RECALL.name, "none"),
 }

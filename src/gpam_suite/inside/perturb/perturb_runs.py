@@ -11,10 +11,10 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.compose import stored
 from gpam_suite.config.run_paths import CONFIG
-from gpam_suite.data.options import whole_number
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced, table
 from gpam_suite.inside.perturb.kinds import ADVERSARIAL, FOLDER, KINDS, Settings
 from gpam_suite.inside.perturb.language_model import Blocks
