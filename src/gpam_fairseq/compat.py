@@ -17,6 +17,8 @@ Import this module before fairseq, in every process. It is the only place that k
 7. fairseq evaluates texts of its options (``adam_betas``, ``encoder_layers``) and of a checkpoint's configuration as
    Python, and gives the path of a FASTA file to a shell. Here it reads literals, their sums and repetitions, and calls
    no shell.
+8. fairseq imports wandb in every process, used or not: a seventh of the processor time of a start. It is imported
+   when something of it is asked for.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
@@ -28,6 +30,7 @@ import dataclasses
 import functools
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import pickle
 import re
 import sys
@@ -257,10 +260,31 @@ def _with_zeros(embedding: type) -> None:
         embedding._load_from_state_dict = zeroed(embedding._load_from_state_dict)
 
 
+class _WhenAsked(types.ModuleType):
+    """The module of this name, imported when something of it is asked for (repair 8)."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextlib.contextmanager
+def _without_wandb() -> Iterator[None]:
+    """Repair 8: fairseq's progress bar finds no wandb while it is imported; then it has one that comes when asked."""
+    if "wandb" in sys.modules or importlib.util.find_spec("wandb") is None:
+        yield
+        return
+    sys.modules["wandb"] = None
+    try:
+        yield
+    finally:
+        del sys.modules["wandb"]
+    sys.modules["fairseq.logging.progress_bar"].wandb = _WhenAsked("wandb")
+
+
 def _repair() -> None:
     sys.meta_path.insert(0, _GuardedImports())
     try:
-        with _dataclasses_keep_their_hash():
+        with _dataclasses_keep_their_hash(), _without_wandb():
             import fairseq  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "fairseq":
