@@ -315,6 +315,18 @@ def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
         build(tmp_path, "z")
 
 
+def test_an_experiment_whose_scores_were_changed_is_left_out(tmp_path):
+    for record in store(
+        tmp_path, make_record(), *(make_record(experiment="z", model=m) for m in ("softmax", "dagpam"))
+    ):
+        add_document_scores(record)
+    scores = record.folder / "scores.jsonl"
+    scores.write_text("".join(scores.read_text().splitlines(keepends=True)[1:]))
+    build(tmp_path)
+    assert {path.stem for path in (tmp_path / "tables").iterdir()} == {"small_lm"}
+    assert "z is left out. " in (tmp_path / "README.md").read_text()
+
+
 # --------------------------------------------------------------------------------------------------------------- bytes
 
 

@@ -250,7 +250,10 @@ def read_comparable(results: Path) -> tuple[list[Aggregate], dict[str, str]]:
     for name, folders in folders_of_runs(results).items():
         try:
             if folders:
-                found.append(aggregate(read_each(folders)))
+                one = aggregate(read_each(folders))
+                for row in one.rows:
+                    one.test_set(row)  # reads the scores, which may have been changed
+                found.append(one)
         except UsageError as error:
             left_out[name] = str(error)
     return sorted(found, key=lambda one: (one.task, one.experiment)), left_out
