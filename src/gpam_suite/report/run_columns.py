@@ -37,6 +37,12 @@ RUN_COLUMNS: dict[str, tuple[str, Callable[[Record], Any]]] = {
     "reason": ("why it did not finish", _field("reason")),
     **{metric: (meaning, _field("metrics", metric)) for metric, meaning in METRICS.items()},
     "unit": ("what perplexity is counted by", _field("protocol", "unit")),
+    "sacrebleu": ("sacreBLEU's signature: case, tokeniser, version", _field("protocol", "sacrebleu")),
+    "references": (
+        "tokenised or lower-cased references; empty: raw, cased text, or a run from before this was recorded (the "
+        "IWSLT14 sample, see `early-training.md`)",
+        _field("protocol", "references"),
+    ),
     "updates": ("updates of training", _field("updates")),
     "parameters": ("parameters in all", _field("parameters", "total")),
     "parameters_mechanism": ("of these, what the mechanism adds to softmax", _field("parameters", "mechanism")),
