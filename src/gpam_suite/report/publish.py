@@ -187,6 +187,7 @@ def _tables(
     analyses: Mapping[Path, Any],
     findings: Mapping[str, Finding],
 ) -> dict[str, str]:
+    tuned, before = grids(published), {record["recipe"] for found in early_ones for record in found.records}
     return {
         "verdicts": verdicts.table(findings),
         "counted": verdicts.counted(titles, counted, findings),
@@ -199,7 +200,9 @@ def _tables(
         "early-gradients": early.gradients(titles, early_ones),
         "early-collapse": early.collapse(titles, early_ones, analyses),
         "early-noise": early.noise(titles, early_ones, published),
-        "early-tuning": "\n".join(grids(published)),
+        "early-tuning": "\n".join(text for (_, recipe), text in tuned.items() if recipe in before),
+        "tuning": "\n".join(text for (_, recipe), text in tuned.items() if recipe not in before)
+        or "None is published yet.\n",
     }
 
 

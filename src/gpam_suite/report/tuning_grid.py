@@ -83,19 +83,19 @@ def tuning(results: Path) -> list[str]:
         "## Tuning\n",
         "Lowest validation perplexity per token during training, one seed each, the same grid for every model; the "
         "best of each model is bold. Test scores play no part, and those of these runs are in no table.\n",
-        *found,
+        *found.values(),
     ]
 
 
-def grids(results: Path) -> list[str]:
-    """A table for each recipe, and what is best in it."""
+def grids(results: Path) -> dict[tuple[str, str], str]:
+    """Label of a data set and recipe to their table, and what is best in it."""
     by_recipe: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(read_records(Path(results) / FOLDER), key=lambda record: record["model"] != BASELINE):
         by_recipe.setdefault((record["dataset_label"], record["recipe"]), []).append(record)
-    parts = []
-    for (label, recipe), records in sorted(by_recipe.items()):
-        parts += [f"{inert(label)}, recipe {inert(recipe)}:\n", *_chosen(grid(records))]
-    return parts
+    return {
+        (label, recipe): "\n".join([f"{inert(label)}, recipe {inert(recipe)}:\n", *_chosen(grid(records))])
+        for (label, recipe), records in sorted(by_recipe.items())
+    }
 
 
 def _chosen(found: dict[Setting, dict[str, float | None]]) -> list[str]:
