@@ -1,6 +1,5 @@
 """The same seed gives the same bits; a clock set back does no harm; data that changed is noticed."""
 
-import importlib
 import json
 import time
 
@@ -14,7 +13,8 @@ from gpam_suite.config.compose import folder_of
 from gpam_suite.config.run_paths import OUTCOME
 from gpam_suite.data import prepare
 from gpam_suite.records.folder import read_record
-from gpam_suite.run import run
+from gpam_suite.run import run as run_module
+from gpam_suite.run.run import run
 
 
 @pytest.mark.parametrize(("task", "workers"), [("lm", (0, 1, 2)), ("nmt", (0, 2))])
@@ -75,6 +75,6 @@ def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, when, monkey
     if when == "before the run":
         spoilt(cfg.dataset, cfg.preprocessing, cfg.paths)
     else:
-        monkeypatch.setattr(importlib.import_module("gpam_suite.run.run"), "prepare", spoilt)
+        monkeypatch.setattr(run_module, "prepare", spoilt)
     with pytest.raises(UsageError, match=r"train\.bin was changed after it was prepared"):
         run(cfg)

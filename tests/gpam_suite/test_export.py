@@ -13,7 +13,7 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import read_record
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 from gpam_suite.tools.export import export
 from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, _drawn, load
 

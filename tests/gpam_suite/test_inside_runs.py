@@ -18,7 +18,7 @@ from gpam_suite.inside.runs import analyse_runs
 from gpam_suite.records.folder import read_history, read_record, read_records
 from gpam_suite.report.page import build
 from gpam_suite.report.panels import runs, theory
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import read_aggregates
 
 

@@ -17,7 +17,7 @@ from gpam.errors import UsageError
 from gpam_suite.config.run_paths import WORKER_LOG
 from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import HISTORY
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from runs import TINY_LM, composed, places, write_text
 
 from gpam_suite.common.failures import to_mend
 from gpam_suite.data import prepare
-from gpam_suite.run import run
 from gpam_suite.run import run as run_module
 from gpam_suite.run.command_line import guarded
+from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,14 +89,13 @@ def test_a_full_disk_while_training(disk, tmp_path, capsys):
 
 def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypatch):
     cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={write_text(tmp_path / 'text')}")
-    module = sys.modules[run_module.__module__]
-    stock = module.worker_command
+    stock = run_module.worker_command
 
     def vanish(*words):
         shutil.rmtree(tmp_path / "data")
         return stock(*words)
 
-    monkeypatch.setattr(module, "worker_command", vanish)
+    monkeypatch.setattr(run_module, "worker_command", vanish)
     assert "is gone while it was needed" in said(lambda: run(cfg), capsys)
     assert not list(tmp_path.rglob("record.json"))
 

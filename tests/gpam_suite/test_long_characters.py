@@ -19,7 +19,7 @@ from gpam_suite.data.kinds.characters import document_starts, restore, symbol
 from gpam_suite.data.text.lines import lines_of
 from gpam_suite.records.folder import read_record, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 
 OPTIONS = {"bpe": "characters"}
 # three MediaWiki pages with multi-byte characters; the cuts below fall into the middle of a line and of a character

@@ -21,7 +21,7 @@ from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.documents import score_pieces
 from gpam_suite.records.folder import read_record, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import resample
 

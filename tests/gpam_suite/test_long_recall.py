@@ -18,7 +18,7 @@ from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.recall import score_recall, summed_up
 from gpam_suite.records.folder import read_history, read_record, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import corpus_score, resample
 

@@ -24,9 +24,9 @@ from gpam_suite.config.device_batches import PRECISIONS, shared
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import rank_log
 from gpam_suite.records.folder import read_history, read_record
-from gpam_suite.run import run
 from gpam_suite.run.launch import wait_for
 from gpam_suite.run.ranks import check_place, place_of
+from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 TWICE = [  # without dropout, whose masks the processes share where one process would draw others

@@ -19,9 +19,10 @@ from gpam_suite.data.store import atomic
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.report.page import build
-from gpam_suite.run import lock, run
+from gpam_suite.run import lock
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked
+from gpam_suite.run.run import run
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import torch
 from runs import TINY_LM, places, write_text
 
 from gpam_suite.records.folder import read_records
-from gpam_suite.run import run
 from gpam_suite.run.command_line import run_hydra
+from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [path for path in (ROOT / "scripts").glob("*.py") if "gpam_suite" in path.read_text(encoding="utf-8")]

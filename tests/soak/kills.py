@@ -28,7 +28,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from gpam_suite.run.command_line import guarded
 from gpam_suite.report.page import build
-from gpam_suite.run import run
+from gpam_suite.run.run import run
 def work():
     cfg = OmegaConf.load(sys.argv[1])
     run(cfg)

@@ -88,9 +88,7 @@ def train(base: Path, count: int) -> None:
 
 def sweep(base: Path, count: int) -> None:
     """Prints the memory after each of ``count`` members, whose workers are this process itself for once."""
-    import importlib
-
-    running = importlib.import_module("gpam_suite.run.run")
+    from gpam_suite.run import run as running
     from gpam_suite.run import worker
 
     def work_here(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: object) -> tuple[str, None]:

@@ -20,9 +20,9 @@ from gpam_suite.common.options import whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, model_options
 from gpam_suite.records.folder import read_history
-from gpam_suite.run import run
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked
+from gpam_suite.run.run import run
 
 log = logging.getLogger(__name__)
 
