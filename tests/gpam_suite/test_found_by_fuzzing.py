@@ -104,7 +104,9 @@ def test_overrides_that_hydra_or_its_users_trip_over(words, wrong, sentence):
     assert wrong in sentence(work)
 
 
-@pytest.mark.parametrize("node", ["dataset", "model", "fairseq", "evaluation", "preprocessing", "gpu", "checks"])
+@pytest.mark.parametrize(
+    "node", ["dataset", "model", "fairseq", "evaluation", "preprocessing", "gpu", "checks", "tracking"]
+)
 def test_a_part_of_a_configuration_that_is_nothing(node, sentence):
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         tree = OmegaConf.to_container(compose("train"), resolve=True)

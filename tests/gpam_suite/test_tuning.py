@@ -63,7 +63,11 @@ def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
         (record,) = store(tmp_path / "tuning", make_record(experiment=f"tune_{perplexity}"))
         add_config(
             record,
-            fairseq__optimization={"lr": [0.002], "update_freq": frequency},
+            fairseq__optimization={
+                "lr": [0.002],
+                "update_freq": frequency,
+                "max_update": 409_600 // (most * frequency[0]),
+            },
             fairseq__model={"dropout": 0.1, "decoder_normalize_before": before},
             fairseq__dataset__max_tokens=most,
         )
@@ -78,6 +82,23 @@ def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
         and "| 0.002 | 0.1 | 2,048 | post-LN | 14.00 | – |" in text
     )
     assert "Best of Softmax: learning rate 0.002, dropout 0.1, tokens an update 4,096, layer norm pre-LN.\n" in text
+
+
+def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
+    for updates, most, perplexity in ((4000, 1024, 12.0), (2000, 2048, 13.0), (4000, 2048, 11.0)):
+        (record,) = store(tmp_path / "tuning", make_record(experiment=f"tune_{perplexity}"))
+        add_config(
+            record,
+            fairseq__optimization={"lr": [0.002], "max_update": updates},
+            fairseq__model__dropout=0.1,
+            fairseq__dataset__max_tokens=most,
+        )
+        append_history(record.folder, {"update": 1, "split": "valid", "token_perplexity": perplexity})
+    text = "\n".join(tuning(tmp_path))
+    short, long = text.split("8.2 million tokens of training:\n")
+    assert "4.1 million tokens of training:\n" in short
+    assert "| 0.002 | 0.1 | 1,024 | **12.00** |" in short and "| 0.002 | 0.1 | 2,048 | 13.00 |" in short
+    assert "| 0.002 | 0.1 | **11.00** |" in long
 
 
 @pytest.mark.parametrize("experiment, recipe", [("nmt_multi30k_de_en", "short_nmt"), ("lm_wikitext2_deep", "deep_lm")])

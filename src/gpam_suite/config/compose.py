@@ -60,24 +60,30 @@ def stored(path: Path) -> DictConfig:
 def check_nodes(cfg: DictConfig) -> None:
     """Raise UsageError where a node that every run has is missing, or is no mapping, or has not its names."""
     for name, keys in _NODES.items():
-        node = cfg.get(name)
-        if not isinstance(node, DictConfig):
-            raise UsageError(f"{name}: got '{node}', wanted a mapping of options")
+        _check_mapping(cfg, name)
         for key in keys:
-            value = node.get(key)
+            value = cfg[name].get(key)
             if not isinstance(value, str) or not value:
                 raise UsageError(f"{name}.{key}: got '{value}', wanted a text, as the files in configs/ have it")
+
+
+def _check_mapping(cfg: DictConfig, name: str) -> None:
+    if not isinstance(node := cfg.get(name), DictConfig):
+        raise UsageError(f"{name}: got '{node}', wanted a mapping of options")
 
 
 def check(cfg: DictConfig) -> None:
     """Raise UsageError for what Hydra cannot know to be wrong."""
     check_nodes(cfg)
+    for name in ("checks", "tracking"):
+        if name in cfg:  # a plan trains nothing
+            _check_mapping(cfg, name)
     places = {f"paths.{key}": OmegaConf.select(cfg, f"paths.{key}") for key in ("results", "data")}
     for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
         if not isinstance(value, str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
     whole_number(cfg.seed, 0, "seed")
-    if "checks" in cfg:  # a plan trains nothing
+    if "checks" in cfg:
         whole_number(OmegaConf.select(cfg, "checks.attention_every"), 0, "checks.attention_every")
     fast(cfg)
     if cfg.recipe.task != cfg.dataset.task:

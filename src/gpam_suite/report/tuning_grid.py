@@ -88,14 +88,25 @@ def tuning(results: Path) -> list[str]:
 
 
 def grids(results: Path) -> dict[tuple[str, str], str]:
-    """Label of a data set and recipe to their table, and what is best in it."""
-    by_recipe: dict[tuple[str, str], list[Record]] = {}
+    """Label of a data set and recipe to their table, and what is best in it; runs of another length have their own."""
+    by_length: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for record in sorted(read_records(Path(results) / FOLDER), key=lambda record: record["model"] != BASELINE):
-        by_recipe.setdefault((record["dataset_label"], record["recipe"]), []).append(record)
-    return {
-        (label, recipe): "\n".join([f"{inert(label)}, recipe {inert(recipe)}:\n", *_chosen(grid(records))])
-        for (label, recipe), records in sorted(by_recipe.items())
-    }
+        lengths = by_length.setdefault((record["dataset_label"], record["recipe"]), {})
+        lengths.setdefault(_length(record), []).append(record)
+    found = {}
+    for (label, recipe), lengths in sorted(by_length.items()):
+        tables = []
+        for length, records in sorted(lengths.items()):
+            said = f", {length / 1e6:.1f} million tokens of training" if len(lengths) > 1 else ""
+            tables += [f"{inert(label)}, recipe {inert(recipe)}{said}:\n", *_chosen(grid(records))]
+        found[label, recipe] = "\n".join(tables)
+    return found
+
+
+def _length(record: Record) -> int:
+    """How many tokens a run was trained on, at most; 0 where its configuration does not say."""
+    settings = all_settings(record)
+    return (tokens_per_update(settings) or 0) * settings.get("fairseq.optimization.max_update", 0)
 
 
 def _chosen(found: dict[Setting, dict[str, float | None]]) -> list[str]:
