@@ -101,6 +101,16 @@ def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
     assert "| 0.002 | 0.1 | **11.00** |" in long
 
 
+def test_schedules_are_told_apart(tmp_path):
+    for name, more, perplexity in (("cosine", {}, 11.0), ("polynomial_decay", {"power": 2.0}, 12.0)):
+        (record,) = store(tmp_path / "tuning", make_record(experiment=f"tune_{name}"))
+        add_config(record, fairseq__model__dropout=0.1, fairseq__lr_scheduler={"_name": name, **more})
+        append_history(record.folder, {"update": 1, "split": "valid", "token_perplexity": perplexity})
+    text = "\n".join(tuning(tmp_path))
+    assert "| Learning rate | Dropout | Decay | Softmax |" in text
+    assert "| 0.002 | 0.1 | cosine | **11.00** |" in text and "| 0.002 | 0.1 | power 2 | 12.00 |" in text
+
+
 @pytest.mark.parametrize("experiment, recipe", [("nmt_multi30k_de_en", "short_nmt"), ("lm_wikitext2_deep", "deep_lm")])
 def test_published_recipes_are_what_softmax_is_best_with(experiment, recipe):
     records = [record for record in read_records(PUBLISHED / "tuning") if record["recipe"] == recipe]

@@ -1,9 +1,9 @@
 """``<results>/tuning``: the grid of learning rate, dropout and batch from which a recipe is chosen, by validation
 alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING, number
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
     dropout: float
     batch: int | None  # tokens an update
     layer_norm: str
-    decay: float | None  # of the learning rate: (1 - progress) to this power
+    decay: str  # of the learning rate
 
 
 _COLUMNS: dict[str, Callable[[Setting], str]] = {
@@ -34,7 +34,7 @@ _COLUMNS: dict[str, Callable[[Setting], str]] = {
     "Dropout": lambda setting: f"{setting.dropout:g}",
     "Tokens an update": lambda setting: f"{setting.batch:,}" if setting.batch else MISSING,
     "Layer norm": lambda setting: setting.layer_norm,
-    "Power of the decay": lambda setting: MISSING if setting.decay is None else f"{setting.decay:g}",
+    "Decay": lambda setting: setting.decay,
 }
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ
 
@@ -52,8 +52,14 @@ def _setting(record: Record) -> Setting:
         dropout=settings[_DROPOUT],
         batch=tokens_per_update(settings),
         layer_norm="pre-LN" if before else "post-LN",
-        decay=settings.get("fairseq.lr_scheduler.power"),
+        decay=_decay(settings),
     )
+
+
+def _decay(settings: Mapping[str, Any]) -> str:
+    """fairseq's name of the schedule; of a polynomial one its power."""
+    power = settings.get("fairseq.lr_scheduler.power")
+    return settings.get("fairseq.lr_scheduler._name", MISSING) if power is None else f"power {power:g}"
 
 
 def grid(records: list[Record]) -> dict[Setting, dict[str, float | None]]:
