@@ -12,7 +12,6 @@ import base64
 import csv
 import hashlib
 import importlib.metadata
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,17 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 AUDIT = "pip-audit==2.10.1"
-NOT_LOCKED = (
-    "pip",
-    "gpam-suite",
-    "torch",
-    "nvidia-",
-    "cuda-",
-)  # pip is the interpreter's; torch and its own by version
+NOT_LOCKED = ("pip", "gpam-suite", "torch", "nvidia-", "cuda-")  # the interpreter's; torch and its own by version
 FAILED = 1
 
 
@@ -52,8 +46,7 @@ def main() -> int:
 
 def complaints(package: importlib.metadata.Distribution) -> list[str]:
     """What is wrong with an installed package: its version, or one of its files."""
-    name = canonical(package.metadata["Name"])
-    found = []
+    name, found = canonicalize_name(package.metadata["Name"]), []
     if not name.startswith(NOT_LOCKED) and pins().get(name) != package.version:
         found.append(f"{name} {package.version} is installed, the pin is {pins().get(name, 'none')}; make setup")
     for file, hashed, _ in csv.reader((package.read_text("RECORD") or "").splitlines()):
@@ -67,11 +60,8 @@ def complaints(package: importlib.metadata.Distribution) -> list[str]:
 def pins() -> dict[str, str]:
     """Package to its pinned version; read once, as every package and every advisory asks."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return {canonical(name): version for name, _, version in (line.partition("==") for line in lines) if version}
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    found = (line.partition("==") for line in lines)
+    return {canonicalize_name(name): version for name, _, version in found if version}
 
 
 def _digest(path: Path) -> str:
@@ -107,7 +97,7 @@ def advisories(folder: Path) -> int:
         for advisory in every
         if not advisory.get("withdrawn")
         for of in advisory["affected"]
-        if (name := canonical(of["package"]["name"])) in pinned and affects(of, pinned[name])
+        if (name := canonicalize_name(of["package"]["name"])) in pinned and affects(of, pinned[name])
     ]
     for sentence in found:
         print(f"audit: {sentence}", file=sys.stderr)
@@ -118,18 +108,17 @@ def advisories(folder: Path) -> int:
 
 def affects(of: Mapping[str, Any], version: str) -> bool:
     """Whether ``version`` is listed as affected, or lies in a range of versions."""
-    if version in of.get("versions", []):
-        return True
     mine, inside = Version(version), False
     for span in of.get("ranges", []):
         for event in span["events"] if span["type"] == "ECOSYSTEM" else []:
-            (kind, border), *_ = event.items()
-            reached = border == "0" or mine >= Version(border)
+            ((kind, border), *_) = event.items()
             if kind == "introduced":
-                inside = inside or reached
-            elif reached and not (kind == "last_affected" and mine == Version(border)):
-                inside = False
-    return inside
+                inside = inside or mine >= Version(border)
+            elif kind == "last_affected":
+                inside = inside and mine <= Version(border)
+            else:
+                inside = inside and mine < Version(border)
+    return inside or version in of.get("versions", [])
 
 
 if __name__ == "__main__":

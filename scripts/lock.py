@@ -27,6 +27,7 @@ PYTHONS = ("3.11", "3.12")
 BY_VERSION = "torch"
 BUILD = ("setuptools", "cython", "numpy")
 ONLY = "# only for: "
+PINNED = re.compile(r"^([\w.-]+)==", re.MULTILINE)
 HEAD = f"""# Made by `make lock` from constraints.txt: every package with the SHA-256 of the files that there are of it.
 # {BY_VERSION} is missing on purpose: scripts/setup.sh installs it by its version, of whatever build is supplied.
 """
@@ -38,12 +39,12 @@ FAILED, USAGE_ERROR = 1, 2
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("extras", nargs="*", help="names separated by commas, or build; none: write the lock")
-    given = parser.parse_args().extras
-    if len(given) > 1:
-        print(f"lock: got {' '.join(given)}, wanted at most a list of extras", file=sys.stderr)
+    parser.add_argument("extras", nargs="?", help="names separated by commas, or build; not given: write the lock")
+    given, more = parser.parse_known_args()
+    if more:
+        print(f"lock: got also {' '.join(more)}, wanted at most a list of extras", file=sys.stderr)
         return USAGE_ERROR
-    if not given:
+    if given.extras is None:
         try:
             LOCK.write_text(locked(), encoding="utf-8")
         except subprocess.CalledProcessError as error:
@@ -51,30 +52,23 @@ def main() -> int:
             return FAILED
         print(LOCK.relative_to(ROOT))
         return 0
-    words = [word.strip() for word in given[0].split(",") if word.strip()]
-    if words == ["build"]:
+    words = {word.strip() for word in given.extras.split(",") if word.strip()}
+    if words == {"build"}:
         print("".join(text for name, (_, text) in stanzas().items() if name in BUILD), end="")
         return 0
-    for word in words:
-        if word not in extras():
-            print(f"EXTRAS: no extra '{word}' (wanted some of {', '.join(extras())})", file=sys.stderr)
-            return USAGE_ERROR
-    print("".join(text for only, text in stanzas().values() if not only or only & set(words)), end="")
+    extras = [extra for extra in requirements() if extra]
+    if unknown := sorted(words - set(extras)):
+        print(f"EXTRAS: no extra '{unknown[0]}' (wanted some of {', '.join(extras)})", file=sys.stderr)
+        return USAGE_ERROR
+    print("".join(text for only, text in stanzas().values() if not only or only & words), end="")
     return 0
 
 
-def project() -> dict:
-    return tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-
-
-def extras() -> list[str]:
-    """The optional parts of the project."""
-    return list(project()["optional-dependencies"])
-
-
-def requirements(extra: str | None) -> list[str]:
-    """What pyproject.toml asks for, torch too."""
-    return [*project()["dependencies"], *(project()["optional-dependencies"][extra] if extra else [])]
+def requirements() -> dict[str | None, list[str]]:
+    """What pyproject.toml asks for, torch too: by itself (None), and with each of its extras."""
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    base = project["dependencies"]
+    return {None: base} | {extra: base + more for extra, more in project["optional-dependencies"].items()}
 
 
 def stanzas() -> dict[str, tuple[set[str], str]]:
@@ -83,7 +77,7 @@ def stanzas() -> dict[str, tuple[set[str], str]]:
     for line in LOCK.read_text(encoding="utf-8").splitlines(keepends=True):
         if line.startswith(ONLY):
             only = set(line.removeprefix(ONLY).strip().split(", "))
-        elif match := re.match(r"([\w.-]+)==", line):
+        elif match := PINNED.match(line):
             name = match[1]
             found[name], only = (only, line), set()
         elif line.startswith(" "):
@@ -98,30 +92,26 @@ def locked() -> str:
         python = Path(folder) / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", UV, PIP], check=True)
         pins, asked = Path(folder) / "pins.txt", Path(folder) / "asked.txt"
-        lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
-        pins.write_text("".join(line for line in lines if not line.startswith(f"{BY_VERSION}==")), encoding="utf-8")
+        lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+        pins.write_text("\n".join(line for line in lines if not line.startswith(f"{BY_VERSION}==")), encoding="utf-8")
 
-        def compiled(*options: str | Path, version: str = PYTHONS[0]) -> str:
+        def compiled(source: Path, *options: str | Path, version: str = PYTHONS[0]) -> str:
             words = ["uv", "--no-config", "pip", "compile", "--quiet", "--universal", "--no-header", "--no-annotate"]
-            return output([python, "-m", *words, "--python-version", version, *options])
+            return output([python, "-m", *words, "--python-version", version, *options, source])
 
-        def closure(extra: str | None) -> set[str]:
-            """The packages that the project, or the project with an extra, comes down to, without torch's own."""
-            wanted = [line for line in requirements(extra) if re.match(r"[\w.-]+", line)[0] != BY_VERSION]
-            asked.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-            return names(compiled("--constraint", pins, asked))
-
-        for version in PYTHONS:
-            for extra in (None, *extras()):
-                asked.write_text("\n".join(requirements(extra)) + "\n", encoding="utf-8")
-                compiled("--constraint", CONSTRAINTS, asked, version=version)
-        text = compiled("--no-deps", "--generate-hashes", pins)
-        base = closure(None)
-        only_for = {extra: closure(extra) - base for extra in extras()}
+        closures = {}  # of the project, and with each extra, the packages that it comes down to, without torch's own
+        for extra, wanted in requirements().items():
+            asked.write_text("\n".join(wanted), encoding="utf-8")
+            for version in PYTHONS:
+                compiled(asked, "--constraint", CONSTRAINTS, version=version)  # fails where the pins do not hold
+            rest = [line for line in wanted if re.match(r"[\w.-]+", line)[0] != BY_VERSION]
+            asked.write_text("\n".join(rest), encoding="utf-8")
+            closures[extra] = set(PINNED.findall(compiled(asked, "--constraint", pins)))
+        text = compiled(pins, "--no-deps", "--generate-hashes")
         parts = [HEAD, torch_asks_for(python)]
     for line in text.splitlines(keepends=True):
-        if match := re.match(r"([\w.-]+)==", line):
-            only = [extra for extra, more in only_for.items() if match[1] in more]
+        if match := PINNED.match(line):
+            only = [extra for extra, found in closures.items() if match[1] in found - closures[None]]
             parts += [f"{ONLY}{', '.join(only)}\n"] if only else []
         parts.append(line)
     return "".join(parts)
@@ -141,10 +131,6 @@ def output(command: list) -> str:
     public = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env={**os.environ, **public})
     return done.stdout
-
-
-def names(text: str) -> set[str]:
-    return set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE))
 
 
 if __name__ == "__main__":

@@ -59,15 +59,15 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
+    known = all_models()
     for model in model_names(arguments.models):
-        if not (ROOT / "configs" / "model" / f"{model}.yaml").is_file():
-            known = all_models()
+        if model not in known:
             return f"unknown model '{model}' in MODELS{meant(model, known)} (wanted some of {', '.join(known)}, or all)"
     for seed in arguments.seeds.split(","):
         if not seed.strip().isdigit():
             return f"SEEDS: got '{seed}', wanted whole numbers separated by commas, for instance 1,2,3"
-    if arguments.jobs and not (arguments.jobs.isdigit() and int(arguments.jobs)):
-        return f"JOBS: got '{arguments.jobs}', wanted a whole number of at least 1"
+    if arguments.jobs and (sentence := wrong_jobs(arguments.jobs)):
+        return sentence
     if scale == "paper" and not visible_gpus():
         return (
             "SCALE=paper needs a GPU and none is visible; use SCALE=small (hours of CPU) or SCALE=laptop (minutes), or "
@@ -77,16 +77,20 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
     return f"unknown option '{unknown[0]}', wanted KEY=VALUE of configs/train.yaml" if unknown else None
 
 
+def wrong_jobs(jobs: str) -> str | None:
+    """What is wrong with a number of runs side by side."""
+    return None if jobs.isdigit() and int(jobs) else f"JOBS: got '{jobs}', wanted a whole number of at least 1"
+
+
 def meant(got: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(got, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def all_models() -> list[str]:
-    names = sorted(path.stem for path in (ROOT / "configs" / "model").glob("*.yaml"))
-    return [name for name in ("softmax", "dagpam") if name in names] + [
-        name for name in names if name not in ("softmax", "dagpam")
-    ]
+    """Those of configs/model, the two of the paper's comparison first."""
+    names = {path.stem for path in (ROOT / "configs" / "model").glob("*.yaml")}
+    return ["softmax", "dagpam", *sorted(names - {"softmax", "dagpam"})]
 
 
 def model_names(models: str) -> list[str]:
@@ -94,7 +98,8 @@ def model_names(models: str) -> list[str]:
 
 
 def experiment_of(task: str, scale: str, sweep: bool) -> str:
-    return f"{task}_{scale}_lambda" if sweep else f"{task}_{scale}"
+    name = "multi30k_de_en" if (task, scale) == ("nmt", "small") else f"{task}_{scale}"
+    return f"{name}_lambda" if sweep else name
 
 
 def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int) -> str:

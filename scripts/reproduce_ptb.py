@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from reproduce import ROOT, USAGE_ERROR, call
+from reproduce import ROOT, USAGE_ERROR, call, wrong_jobs
 
 EXPERIMENT, PART, RECIPE = "lm_ptb", "ptb", "ptb_15x128"
 PLAN = "docs/experiments/penn-treebank.md"
@@ -44,8 +44,8 @@ def main() -> int:
 
 def wrong(jobs: str, overrides: list[str]) -> str | None:
     """What is wrong with the settings or with the files in the mirror, in one sentence; None when nothing is."""
-    if not (jobs.isdigit() and int(jobs)):
-        return f"JOBS: got '{jobs}', wanted a whole number of at least 1"
+    if sentence := wrong_jobs(jobs):
+        return sentence
     unknown = [word for word in overrides if not re.match(r"paths\.\w+=", word)]
     if unknown:
         return f"unknown option '{unknown[0]}', wanted paths.KEY=VALUE of configs/paths/default.yaml"
@@ -71,19 +71,13 @@ def announcement(jobs: str, results: str) -> str:
     plan = (ROOT / PLAN).read_text(encoding="utf-8")
     runs, hours = re.findall(rf"^\| `{PART}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0]
     total = math.ceil(int(runs) * float(hours) / int(jobs))
+    recipe = (ROOT / "configs" / "recipe" / f"{RECIPE}.yaml").read_text(encoding="utf-8")
+    unfrozen = "; dropout and learning rate are not frozen yet, so runs of now do not count"
     return (
         f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each {hours} "
         f"hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, and "
-        f"{results}/queue.txt says how it stands{_unfrozen()}"
+        f"{results}/queue.txt says how it stands{unfrozen if 'to be frozen' in recipe else ''}"
     )
-
-
-def _unfrozen() -> str:
-    """What is to be said as long as the recipe itself says that its search is not over."""
-    recipe = (ROOT / "configs" / "recipe" / f"{RECIPE}.yaml").read_text(encoding="utf-8")
-    if "to be frozen" not in recipe:
-        return ""
-    return "; dropout and learning rate are not frozen yet, so runs of now do not count"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -45,19 +46,29 @@ def test_each_example_of_your_own_model_runs_and_is_short(number):
     assert isinstance(names["model"], torch.nn.Module)
 
 
-def example(*words):
-    command = [sys.executable, ROOT / "examples" / "tiny_gpt.py", *words]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+@pytest.fixture
+def example(monkeypatch, capsys):
+    """examples/tiny_gpt.py in this process: what it printed, and the exit code and sentence of a mistake."""
+
+    def called(*words):
+        monkeypatch.setattr(sys, "argv", ["tiny_gpt.py", *words])
+        code = 0
+        try:
+            runpy.run_path(str(ROOT / "examples" / "tiny_gpt.py"), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return called
 
 
-def test_the_small_gpt_learns_with_the_mechanism_named_and_writes():
-    done = example("dagpam", "lambdas=trainable", "--updates", "40")
-    assert done.returncode == 0, done.stderr
+def test_the_small_gpt_learns_with_the_mechanism_named_and_writes(example):
+    code, printed, said = example("dagpam", "lambdas=trainable", "--updates", "40")
+    assert code == 0, said
     for name in ("softmax", "dagpam"):
-        losses = [float(loss) for loss in re.findall(rf"{name} .*validation loss ([\d.]+)", done.stdout)]
+        losses = [float(loss) for loss in re.findall(rf"{name} .*validation loss ([\d.]+)", printed)]
         assert len(losses) == 5 and losses[-1] < losses[0] - 0.2
-    assert len(done.stdout.split("dagpam writes:\n")[1]) > 400
+    assert len(printed.split("dagpam writes:\n")[1]) > 400
 
 
 @pytest.mark.parametrize(
@@ -67,9 +78,9 @@ def test_the_small_gpt_learns_with_the_mechanism_named_and_writes():
         (["--updates", "0"], "--updates: got 0, wanted 1 or more"),
     ],
 )
-def test_the_small_gpt_names_a_mistake_before_it_trains(words, sentence):
-    done = example(*words)
-    assert done.returncode == 2 and sentence in done.stderr and "validation" not in done.stdout
+def test_the_small_gpt_names_a_mistake_before_it_trains(words, sentence, example):
+    code, printed, said = example(*words)
+    assert code == 2 and sentence in said and "validation" not in printed
 
 
 def test_every_link_of_the_pages_leads_somewhere():

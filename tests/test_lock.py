@@ -1,19 +1,18 @@
-"""requirements.lock: pins with hashes that torch allows, no machine's places, an extra's own packages; and set-up."""
+"""Pins that agree; requirements.lock: hashes, what torch allows, no machine's places, extras' own packages; set-up."""
 
 import importlib.metadata
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name as canonical
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def packages(text: str) -> dict[str, str]:
@@ -25,8 +24,24 @@ def selected(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run([*script, *words], capture_output=True, text=True, check=False)
 
 
+def pins() -> dict[str, str]:
+    return packages((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+
+
+def test_conda_gives_the_same_pins_and_every_requirement_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {Requirement(line).name for line in project["dependencies"] + project["optional-dependencies"]["test"]}
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    (pip,) = (entry["pip"] for entry in yaml.safe_load(text)["dependencies"] if isinstance(entry, dict))
+    conda = packages("\n".join(pip))
+    assert set(conda) == {canonical(name) for name in wanted}
+    assert conda.items() <= pins().items()
+    assert f"fairseq=={pins()['fairseq']}" in text
+    assert "--constraint constraints.txt" in pip
+
+
 def test_the_lock_has_every_pin_and_no_other():
-    pinned = packages((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    pinned = pins()
     pinned.pop("torch")
     assert packages((ROOT / "requirements.lock").read_text(encoding="utf-8")) == pinned, "stale: make lock"
 
@@ -48,13 +63,12 @@ def refused(pins: dict[str, str], requirements: list[str]) -> list[str]:
 
 
 def test_the_pins_are_what_torch_asks_for():
-    pins = packages((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     version, requirements = public_torch()
-    assert version == pins["torch"], "stale: make lock"
+    assert version == pins()["torch"], "stale: make lock"
     assert any(line.startswith("triton==") for line in requirements)
-    assert refused(pins, requirements) == []
-    assert refused(pins, importlib.metadata.requires("torch")) == []
-    (triton,) = refused(pins | {"triton": "3.9.0"}, requirements)
+    assert refused(pins(), requirements) == []
+    assert refused(pins(), importlib.metadata.requires("torch")) == []
+    (triton,) = refused(pins() | {"triton": "3.9.0"}, requirements)
     assert triton.startswith("triton==")
 
 

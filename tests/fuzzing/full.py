@@ -1,11 +1,19 @@
-"""The full counts of ``make soak``."""
+"""Everything that is read, and the full counts of ``make soak``."""
 
 from typing import Any
 
+from fuzzing import of_archives, of_configs, of_models, of_records, of_text
 from fuzzing.guided import CASES, NOT_INSTALLED, guide
-from fuzzing.target import fuzz, memory_folder
-from fuzzing.targets import TARGETS
+from fuzzing.target import Target, fuzz, memory_folder
 from gpam.errors import UsageError
+
+TARGETS: tuple[Target, ...] = (
+    *of_text.TARGETS,
+    *of_archives.TARGETS,
+    *of_records.TARGETS,
+    *of_models.TARGETS,
+    *of_configs.TARGETS,
+)
 
 
 def drawn() -> dict[str, Any]:
@@ -20,7 +28,7 @@ def guided() -> dict[str, Any]:
     return _figures({name: _guided(name, cases) for name, cases in CASES.items()})
 
 
-def _fuzzed(target: Any) -> int:
+def _fuzzed(target: Target) -> int:
     print(f"{target.name} ...", flush=True)
     with memory_folder() as folder:
         return fuzz(target, target.full, folder / "parent" / "case", repeatable=False)

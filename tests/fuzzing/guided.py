@@ -26,7 +26,7 @@ CASES = {
     "stored configurations": 2_000,
     "checkpoints": 1_000,
 }
-"""Reader to the cases of ``make soak``: together with those of ``targets.py`` more than 100,000."""
+"""Reader to the cases of ``make soak``: together with those of ``full.py`` more than 100,000."""
 _SEED = 1
 _INSTALLED = importlib.util.find_spec("atheris") is not None
 NOT_INSTALLED = "" if _INSTALLED else "atheris is not installed (make setup EXTRAS=test,fuzz; it has wheels for Linux)"

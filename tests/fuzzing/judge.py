@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpam_suite.run.command_line import RunFailed, guarded
+from gpam_suite.run.command_line import guarded
 
 SECONDS = 20  # for one case, on a machine with other work
 REFUSED = object()
@@ -49,6 +49,3 @@ def _limit() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-__all__ = ["REFUSED", "Broken", "RunFailed", "outcome"]

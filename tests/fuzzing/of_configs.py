@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from runs import composed
 
 from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
@@ -25,8 +25,7 @@ def _trees() -> list[dict[str, Any]]:
     """Whole configurations of a language model, a translation and a task with answers."""
     if not _TREES:
         for words in ([], ["experiment=nmt_laptop", "model=dagpam"], ["dataset=copy", "model=softmax_more_heads"]):
-            with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-                _TREES.append(OmegaConf.to_container(compose("train", overrides=words), resolve=True))
+            _TREES.append(OmegaConf.to_container(composed(*words), resolve=True))
     return _TREES
 
 
@@ -44,12 +43,9 @@ def _config(tree: dict[str, Any], folder: Path) -> None:
         raise Broken(f"a run would write into {found}")
 
 
-_NODES = [path for path in sorted((CONFIGS / "dataset").glob("*.yaml"))]
-
-
-def _nodes() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def _nodes() -> list[dict[str, Any]]:
     found = []
-    for path in _NODES:
+    for path in sorted((CONFIGS / "dataset").glob("*.yaml")):
         recipe = OmegaConf.to_container(OmegaConf.load(CONFIGS / "recipe" / path.name)).get("preprocessing") or {}
         found.append({"dataset": OmegaConf.to_container(OmegaConf.load(path)), "preprocessing": recipe})
     return found
@@ -73,55 +69,17 @@ def _node(tree: dict[str, Any], folder: Path) -> None:
         raise Broken(f"something was written: {list(folder.parent.rglob('*'))}")
 
 
-_WORDS = st.sampled_from(
-    [
-        "seed",
-        "model",
-        "dataset",
-        "recipe",
-        "gpu",
-        "experiment",
-        "evaluation",
-        "tracking",
-        "fairseq",
-        "x.y",
-        "hydra.run.dir",
-    ]
-) | st.sampled_from(
-    [
-        "fairseq.optimization.lr",
-        "model.lambda_neg",
-        "fairseq.model.decoder_layers",
-        "paths.results",
-        "preprocessing.bpe_size",
-    ]
-)
-_VALUES = st.sampled_from(
-    [
-        "1",
-        "-1",
-        "",
-        "null",
-        "dagpam",
-        "softmx",
-        "[1,2]",
-        "{a: b}",
-        "1,2",
-        "'",
-        '"',
-        "${seed}",
-        "${x}",
-        "${oc.env:PATH}",
-        "???",
-        "\\",
-    ]
-) | st.text(max_size=6)
+_OF_GROUPS = ["seed", "model", "dataset", "recipe", "gpu", "experiment", "evaluation", "tracking", "fairseq", "x.y"]
+_DEEP = ["fairseq.optimization.lr", "model.lambda_neg", "fairseq.model.decoder_layers", "paths.results"]
+_WORDS = st.sampled_from([*_OF_GROUPS, *_DEEP, "preprocessing.bpe_size", "hydra.run.dir"])
+_ODD = ["1", "-1", "", "null", "dagpam", "softmx", "[1,2]", "{a: b}", "1,2", "'", '"', "\\", "???"]
+_VALUES = st.sampled_from([*_ODD, "${seed}", "${x}", "${oc.env:PATH}"]) | st.text(max_size=6)
 
 
 def _override(words: list[str], folder: Path) -> None:
     def work() -> object:
-        with guarded_composition(), initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = compose("train", overrides=words)
+        with guarded_composition():
+            cfg = composed(*words)
         check(cfg)
         return folder_of(cfg)
 

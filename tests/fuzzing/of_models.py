@@ -76,7 +76,7 @@ def _exported(folder: Path) -> dict[str, Any]:
         from fairseq.models import build_model
         from omegaconf import OmegaConf
 
-        from gpam_suite.data.text.dictionary import load_dictionary
+        from gpam_suite.data.binarise import load_dictionary
         from gpam_suite.tools.pretrained import unshared
 
         (folder / "dict.txt").write_text("a 3\nb 2\nc 1\nd 1\n", encoding="utf-8")

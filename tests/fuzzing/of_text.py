@@ -11,8 +11,7 @@ from subword_nmt.apply_bpe import BPE
 from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.target import Target
-from gpam_suite.data.binarise import load_ids
-from gpam_suite.data.text.dictionary import load_dictionary
+from gpam_suite.data.binarise import load_dictionary, load_ids
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.data.text.segmentation import Segmenter
 

@@ -1,14 +1,12 @@
 """Backend "compiled": its numbers in float32 against the float64 formula, its dropout, and what happens without it."""
 
 import itertools
-import subprocess
-import sys
+import runpy
 
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_functional import assert_matches_formula, random_heads
+from test_functional import assert_matches_formula, random_heads, shapes
 
 from gpam.attention import functional
 from gpam.attention.backends import compiled as module
@@ -55,25 +53,9 @@ def test_any_tiling_gives_the_same(kept, tile, threads, monkeypatch):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_random_shapes(data):
-    target = data.draw(st.integers(1, 140), label="target")
-    causal = data.draw(st.booleans(), label="causal")
-    assert_matches_formula(
-        "compiled",
-        target=target,
-        source=target if causal else data.draw(st.integers(1, 140), label="source"),
-        batch=data.draw(st.integers(1, 3), label="batch"),
-        heads=data.draw(st.integers(1, 3), label="heads"),
-        dim=data.draw(st.integers(1, 6), label="dim"),
-        value_dim=data.draw(st.integers(1, 6), label="value_dim"),
-        layout=data.draw(st.sampled_from(["bhnd", "tbc", "btc"]), label="layout"),
-        weights=data.draw(st.sampled_from(["scalar", "head", "token", "row"]), label="weights"),
-        mask=data.draw(st.sampled_from([None, "right", "left", "full"]), label="mask"),
-        separate_keys=data.draw(st.booleans(), label="separate_keys"),
-        causal=causal,
-        **FLOAT32,
-    )
+@given(shape=shapes())
+def test_random_shapes(shape):
+    assert_matches_formula("compiled", **shape, **FLOAT32)
 
 
 def test_softmax_over_the_whole_range_of_scores():
@@ -256,12 +238,10 @@ PATH = library.path  # as it is outside of these tests
 hashlib_of = library.hashlib.sha256
 
 
-def test_the_command_builds_it(tmp_path):
-    code = (
-        "import pathlib, runpy, sys; from gpam.attention.backends.compiled import library; "
-        f"library.path = lambda: pathlib.Path({str(tmp_path / 'lib' / 'attention.so')!r}); "
-        "runpy.run_module('gpam.attention.backends.compiled', run_name='__main__')"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("compiled attention: ") and (tmp_path / "lib" / "attention.so").is_file()
+def test_the_command_builds_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(library, "path", lambda: tmp_path / "lib" / "attention.so")
+    try:
+        runpy.run_module("gpam.attention.backends.compiled", run_name="__main__")
+    finally:
+        library.load.cache_clear()
+    assert capsys.readouterr().out.startswith("compiled attention: ") and library.path().is_file()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from mechanism_cases import ONE_DIRECTION
 
 from gpam.attention import functional
 from gpam.attention.backends import tiling
@@ -28,15 +29,9 @@ def seeded(seed, *args, **options):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_seed_decides(backend):
     args = inputs()
-    first, again, other = (seeded(seed, *args, dropout=0.3, backend=backend) for seed in (1, 1, 2))
+    first, other, again = (seeded(seed, *args, dropout=0.3, backend=backend) for seed in (1, 2, 1))
     assert torch.equal(first, again) and not torch.allclose(first, other)
-
-
-@pytest.mark.parametrize("backend", FUSED)
-def test_two_calls_draw_different_masks(backend):
-    args = inputs()
-    torch.manual_seed(0)
-    assert not torch.allclose(*(dual_softmax(*args, dropout=0.3, backend=backend) for _ in range(2)))
+    assert not torch.allclose(dual_softmax(*args, dropout=0.3, backend=backend), again)  # the next call draws anew
 
 
 @pytest.mark.parametrize("backend", FUSED)
@@ -47,7 +42,9 @@ def test_gradients_by_finite_differences(backend, place, causal, monkeypatch):
     monkeypatch.setattr(tiling, "CHUNK_BYTES", 1)
     monkeypatch.setattr(tiling, "SHORT_CHUNK_BYTES", 1)
     assert torch.autograd.gradcheck(
-        lambda *args: seeded(7, *args, dropout=0.4, dropout_on=place, causal=causal, backend=backend), inputs(4, 1)
+        lambda *args: seeded(7, *args, dropout=0.4, dropout_on=place, causal=causal, backend=backend),
+        inputs(4, 1),
+        **ONE_DIRECTION,
     )
 
 
@@ -58,7 +55,7 @@ def test_the_mean_is_attention_without_dropout(backend, place):
         pytest.skip("not offered")
     with torch.no_grad():
         few = [tensor[:1] if tensor.dim() == 4 else tensor for tensor in inputs(6)]
-        many = [tensor.expand(20_000, -1, -1, -1) if tensor.dim() == 4 else tensor for tensor in few]
+        many = [tensor.expand(8_000, -1, -1, -1) if tensor.dim() == 4 else tensor for tensor in few]
         samples = seeded(3, *many, dropout=0.2, dropout_on=place, backend=backend)
         error = samples.mean(0) - dual_softmax(*few, backend="reference")[0]
         standard_error = samples.std(0) / len(samples) ** 0.5

@@ -3,7 +3,16 @@
 import independent_formulas as independent
 import pytest
 import torch
-from mechanism_cases import PADDING, Called, every_case, independent_call, inputs, reference_call, stands_across
+from mechanism_cases import (
+    ONE_DIRECTION,
+    PADDING,
+    Called,
+    every_case,
+    independent_call,
+    inputs,
+    reference_call,
+    stands_across,
+)
 from torch.testing import assert_close
 
 from gpam.attention import reference
@@ -44,11 +53,13 @@ def test_gradcheck(case):
 
     # NAP has no derivative at a row of one key, whose deviation is at its minimum; its rows here see two or more.
     if called.name == "nap":
+        wrt = (given.q, given.k, given.v, *parameters)
         assert torch.autograd.gradcheck(
-            lambda *_: reference_call(called, given, key_padding_mask=mask), (given.q, given.k, given.v, *parameters)
+            lambda *_: reference_call(called, given, key_padding_mask=mask), wrt, **ONE_DIRECTION
         )
     else:
-        assert torch.autograd.gradcheck(formula, (*given.tensors().values(), *parameters), atol=1e-6)
+        wrt = (*given.tensors().values(), *parameters)
+        assert torch.autograd.gradcheck(formula, wrt, **ONE_DIRECTION)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
@@ -63,7 +74,7 @@ def test_contranorm_after_block(similarity, causal):
     assert_close(got, torch.from_numpy(wanted), rtol=1e-10, atol=1e-12)
     x = inputs(target=3, batch=1).x.requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x: reference.contranorm_after_block(x, 0.3, 1.5, similarity, causal=causal)[0], (x,)
+        lambda x: reference.contranorm_after_block(x, 0.3, 1.5, similarity, causal=causal)[0], (x,), **ONE_DIRECTION
     )
 
 

@@ -41,4 +41,4 @@ for flags, dtype, modules in ((PLAIN, "bf16", (kernels_long, kernels_short)), (F
         for kernel in (module.forward, module.backward):
             name = f"{module.__name__.rpartition('.')[2]} {kernel.fn.__name__} {dtype}"
             found[name] = compiled_bytes(kernel, dtype, flags | sizes)
-json.dump(found, sys.stdout)
+json.dump({"sizes": found, "launch": "gpam.attention.backends.triton.launch" in sys.modules}, sys.stdout)

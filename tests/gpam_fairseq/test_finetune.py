@@ -51,8 +51,9 @@ def output(path, data):
 
 @pytest.mark.parametrize("lambdas", ["fixed", "trainable_per_head"])
 def test_dagpam_starts_as_the_softmax_model_and_with_new_parameters_of_its_own(
-    lambdas, softmax_checkpoint, parallel, tmp_path
+    lambdas, softmax_checkpoint, parallel, tmp_path, caplog
 ):
+    caplog.set_level(logging.INFO)
     more = ["--attention", "dagpam", "--lambdas", lambdas, *ZERO, "--finetune-from-model", softmax_checkpoint]
     assert train(parallel, tmp_path, *more) == 0
     before = torch.load(softmax_checkpoint)["model"]
@@ -62,7 +63,7 @@ def test_dagpam_starts_as_the_softmax_model_and_with_new_parameters_of_its_own(
     site = Site(32, 4, "encoder", 0, 2)
     fresh = build("dagpam", site, {"lambdas": lambdas, "lambda_pos": 0.0, "lambda_neg": 0.0}).state_dict()
     new = {name: tensor for name, tensor in after.items() if ".mechanism." in name}
-    assert len(new) == 6 * len(fresh)
+    assert len(new) == 6 * len(fresh) and f"{len(new)} parameters of the attention are new" in caplog.text
     assert all(torch.equal(tensor, fresh[name.rpartition(".")[2]]) for name, tensor in new.items())
     torch.testing.assert_close(
         output(tmp_path / "checkpoint_last.pt", parallel), output(softmax_checkpoint, parallel), rtol=0, atol=2e-6
@@ -89,9 +90,3 @@ def test_everything_but_the_mechanism_has_to_be_in_the_other_model(softmax_check
     more = ["--attention", "dagpam", "--finetune-from-model", softmax_checkpoint, "--encoder-layers", 3]
     assert train(parallel, tmp_path, *more) == 2
     assert "encoder.layers.2." in capfd.readouterr().err.splitlines()[-1]
-
-
-def test_how_many_parameters_are_new_is_said(softmax_checkpoint, parallel, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    assert train(parallel, tmp_path, "--attention", "dagpam", "--finetune-from-model", softmax_checkpoint) == 0
-    assert "6 parameters of the attention are new" in caplog.text

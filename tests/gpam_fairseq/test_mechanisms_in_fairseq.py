@@ -25,6 +25,10 @@ LAYERS, BATCH, SOURCE, TARGET = 3, 3, 6, 7
 REORDERED = {3: [1, 0, 2], 4: [1, 1, 2], 6: [0, 2]}
 every_mechanism = pytest.mark.parametrize("attention", names())
 both_norms = pytest.mark.parametrize("pre_norm", [False, True], ids=["post-LN", "pre-LN"])
+#: A mechanism does not see where the layer norms stand, but contranorm, which acts behind the block.
+with_norms = pytest.mark.parametrize(
+    "attention, pre_norm", [*((name, True) for name in names()), ("contranorm", False)]
+)
 both_models = pytest.mark.parametrize("kind", ["lm", "nmt"])
 
 
@@ -70,9 +74,8 @@ def logits(model, kind):
     return model(previous)[0] if kind == "lm" else model(source, lengths, previous)[0]
 
 
-@every_mechanism
+@with_norms
 @both_models
-@both_norms
 def test_a_dozen_updates_lower_the_loss(attention, kind, pre_norm):
     model = tiny_model(kind, attention, pre_norm)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -89,9 +92,8 @@ def test_a_dozen_updates_lower_the_loss(attention, kind, pre_norm):
     check_attention(model, attention, {})
 
 
-@every_mechanism
+@with_norms
 @both_models
-@both_norms
 def test_step_by_step_equals_all_at_once(attention, kind, pre_norm):
     """Also after beam search put a sentence's hypotheses in another order, and after it finished one.
 
@@ -120,8 +122,7 @@ def test_step_by_step_equals_all_at_once(attention, kind, pre_norm):
             assert_close(part[:, 0], whole[row, step], rtol=1e-9, atol=1e-11)
 
 
-@every_mechanism
-@both_norms
+@with_norms
 def test_padding_of_the_source_changes_nothing(attention, pre_norm):
     model = tiny_model("nmt", attention, pre_norm).double().eval()
     source, lengths, previous, _ = batch()

@@ -2,9 +2,11 @@
 
 import contextlib
 import http.server
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from unittest import mock
 
 
 @dataclass
@@ -58,10 +60,11 @@ def serving(**files: bytes) -> Iterator[Served]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+        mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"),
+    ):
         served.address = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(
-            target=server.serve_forever, args=(0.01,), daemon=True
-        ).start()  # it looks so often for its end
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # asks often for its end
         yield served
         server.shutdown()

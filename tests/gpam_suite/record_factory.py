@@ -66,19 +66,11 @@ def make_record(
         "world_size": 1,
         "metrics": metrics,
         "protocol": PROTOCOLS[task],
-        "parameters": {
-            "total": 100_000 + mechanism,
-            "embedding": 40_000,
-            "attention": 30_000,
-            "mechanism": mechanism,
-            "other": 30_000,
-        },
+        "parameters": {"embedding": 40_000, "attention": 30_000, "mechanism": mechanism, "other": 30_000}
+        | {"total": 100_000 + mechanism},
         "flops": {"train_per_token": 600_000 + 6 * mechanism},
-        "speed": {
-            "train_tokens_per_second": 9000.0 if model == "softmax" else 7000.0,
-            "train_seconds": 60.0,
-            "evaluate_seconds": 2.0,
-        },
+        "speed": {"train_seconds": 60.0, "evaluate_seconds": 2.0}
+        | {"train_tokens_per_second": 9000.0 if model == "softmax" else 7000.0},
         "memory": {"peak_bytes": 400_000_000 if model == "softmax" else 440_000_000},
         "data": {"checksum": "sha256:5f2c", "name": dataset, "counts": {"train": 1000, "valid": 100, "test": 100}},
         "attention_modules": {"decoder.layers.0.self_attn": "SoftmaxAttention"},
@@ -105,14 +97,8 @@ def store(results: Path, *records: dict[str, Any]) -> list[Record]:
     """Write ``records`` where runs would have written them."""
     stored = []
     for record in records:
-        folder = run_folder(
-            results,
-            record["experiment"],
-            record["model"],
-            record["overrides_label"],
-            record["seed"],
-            record["config_hash"],
-        )
+        place = (record[key] for key in ("experiment", "model", "overrides_label", "seed", "config_hash"))
+        folder = run_folder(results, *place)
         write_record(folder, record)
         stored.append(read_record(folder))
     return stored
@@ -142,10 +128,8 @@ def add_document_scores(record: Record, documents: int = 40) -> None:
     noise = np.random.default_rng(record["seed"]).normal(0, 0.02, documents)
     nll = words * (np.log(record.headline) + difficulty + noise)
     nll += words * (np.log(record.headline) - nll.sum() / words.sum())
-    write_scores(
-        record.folder,
-        [{"document": i, "words": int(words[i]), "nll": float(nll[i])} for i in range(documents)],
-    )
+    rows = [{"document": i, "words": int(words[i]), "nll": float(nll[i])} for i in range(documents)]
+    write_scores(record.folder, rows)
 
 
 def add_config(record: Record, **changes: Any) -> None:

@@ -1,15 +1,21 @@
 """Tiny runs for the tests: composed configurations, and text of one's own that trains in seconds."""
 
+import contextlib
 import random
+import traceback
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from gpam_suite.common.files import write_atomically
 from gpam_suite.config.compose import CONFIGS, folder_of, identity
-from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.config.run_paths import CONFIG, rank_log
 from gpam_suite.data import prepare
+from gpam_suite.run import processes
+from gpam_suite.run.run import run
 
 TINY = [
     "tracking.mode=disabled",
@@ -62,6 +68,24 @@ def train_here(cfg: DictConfig) -> Path:
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     worker.main(folder, prepared.folder)
     return folder
+
+
+def run_here(cfg: DictConfig) -> float | None:
+    """Like ``run``, with the worker in this process: one of its own takes seconds to import what it needs."""
+    from gpam_suite.run import worker
+
+    def start(cfg: DictConfig, folder: Path, data: Path, place: None) -> processes.Worker:
+        with rank_log(folder, 0).open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
+            try:
+                code = worker.work(folder, data)
+            except Exception:
+                traceback.print_exc()
+                code = 1
+        ended = SimpleNamespace(returncode=code, poll=lambda: code, wait=lambda: code, kill=lambda: None)
+        return processes.Worker(0, ended, rank_log(folder, 0))
+
+    with mock.patch.object(processes, "_start", start):
+        return run(cfg)
 
 
 def write_text(folder: Path, languages: tuple[str | None, ...] = (None,)) -> Path:

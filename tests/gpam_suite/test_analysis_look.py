@@ -10,13 +10,16 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
-from gpam_suite.inside.look import look
+from gpam_suite.inside.analyse import look
+from gpam_suite.inside.lemma_checks import bounds
 from gpam_suite.inside.models import untrained
-from gpam_suite.inside.observe import watching
+from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import text_for_maps, texts
 
 PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
 """Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
+LOOKED_AT = [("lm", name) for name in ("softmax", "dagpam", "neutreno")]  # neutreno does nothing in a stack of one
+LOOKED_AT += [("nmt", name) for name in names() if name != "neutreno"]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +38,7 @@ def made(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("task", ["lm", "nmt"])
-@pytest.mark.parametrize("mechanism", names())
-@pytest.mark.filterwarnings("ignore:attention 'neutreno' in a stack of one layer")
+@pytest.mark.parametrize(("task", "mechanism"), LOOKED_AT)
 def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     model, fairseq_task, prepared = made(task, mechanism)
     found = look(model, fairseq_task, prepared, 1, maps=True)
@@ -48,32 +49,22 @@ def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     for stream in found["streams"].values():
         assert all(len(values) == 1 + layers for values in stream.values())
     own = [module for module in found["modules"].values() if module["role"] == "decoder"]
-    assert own[-1]["shown"] == ("part" if mechanism in PARTIAL and (mechanism, task) != ("neutreno", "nmt") else "all")
+    assert own[-1]["shown"] == ("part" if mechanism in PARTIAL else "all")
     assert set(found["maps"]["weights"]) == set(found["modules"])
     spoken_of = {path for path, name in attention_classes(model).items() if name in ("Softmax", "DaGPAM")}
     assert set(found["lemmas"]) == spoken_of
     assert all(norm > 0 for name, norm in found["gradients"].items() if name.startswith("value"))
 
 
-def test_looking_changes_nothing(made):
-    model, task, prepared = made("lm", "dagpam")
-    text = texts(task, prepared, 1)[0]
-    with torch.no_grad():
-        before = model(**text.arguments)[0]
-        with watching(model):
-            during = model(**text.arguments)[0]
-        after = model(**text.arguments)[0]
-    assert torch.equal(before, after)
-    assert torch.allclose(before, during, atol=1e-5)  # the way that gives weights
-
-
 def test_what_is_seen_is_what_the_formula_gives(made):
-    """daGPAM's weights and output of the second layer, again from the layer's input and parameters."""
+    """daGPAM's weights and output of the second layer, again from the layer's input and parameters; and looking changes
+    nothing."""
     model, task, prepared = made("lm", "dagpam")
-    text = texts(task, prepared, 1)[0]
-    with torch.no_grad(), watching(model) as found:
-        model(**text.arguments)
-        seen = found
+    arguments = texts(task, prepared, 1)[0].arguments
+    with torch.no_grad():
+        before = model(**arguments)[0]
+        seen = observed(model, arguments)
+        assert torch.equal(model(**arguments)[0], before)
     module = model.decoder.layers[1].self_attn
     one = seen.attention["decoder.layers.1.self_attn"]
     x = one.inputs.double()
@@ -109,9 +100,7 @@ def test_what_is_seen_is_what_the_formula_gives(made):
 def test_bound_of_an_encoder_head_is_that_of_its_matrices(made):
     """Lemma 4 on the encoder's module, head 1, from the parameters as they stand in the checkpoint."""
     model, task, prepared = made("nmt", "dagpam")
-    text = texts(task, prepared, 1)[0]
-    with torch.no_grad(), watching(model) as seen:
-        model(**text.arguments)
+    seen = observed(model, texts(task, prepared, 1)[0].arguments)
     module, path = model.encoder.layers[0].self_attn, "encoder.layers.0.self_attn"
     x = seen.attention[path].inputs.double()
     found = residual(x, 1e-3)
@@ -125,8 +114,6 @@ def test_bound_of_an_encoder_head_is_that_of_its_matrices(made):
     ]
     output = seen.attention[path].weights[0].double() @ (x @ w_v + module.v_proj.bias.double()[:8])
     first = lemmas.residual_bound(rest, output, w_v, branches)
-    from gpam_suite.inside.lemma_checks import bounds
-
     every = bounds(seen.attention[path])
     assert every.right_hand_side[0].item() == pytest.approx(first.right_hand_side.item(), rel=1e-6)
     assert every.measured[0].item() == pytest.approx(first.measured.item(), rel=1e-3)

@@ -8,7 +8,7 @@ import pytest
 
 from gpam import UsageError
 from gpam_suite.inside import store
-from gpam_suite.inside.hulls import VALUES, analyse_hulls, area, region
+from gpam_suite.inside.hulls import VALUES, analyse_hulls, region
 
 
 def inside(corners, point):
@@ -20,11 +20,11 @@ def inside(corners, point):
 
 @pytest.mark.parametrize(("pos", "neg"), [(0, 0), (0.5, 0.5), (1, 1), (1, 0.5), (1, 2)])
 def test_region_holds_every_output_and_no_smaller_one_does(pos, neg):
-    corners, draw, values = region(pos, neg), np.random.default_rng(0), np.array(VALUES)
+    (corners, _), draw, values = region(pos, neg), np.random.default_rng(0), np.array(VALUES)
     reached = np.full(len(corners), -np.inf)
     outward = np.stack([np.roll(corners, -1, axis=0) - corners], 0)[0] @ np.array([[0, -1], [1, 0]])
     for sharpness in (1.0, 60.0):
-        for _ in range(300):
+        for _ in range(100):
             positive, negative = (np.exp(sharpness * draw.normal(size=3)) for _ in range(2))
             output = ((1 + pos) * positive / positive.sum() - neg * negative / negative.sum()) @ values
             assert inside(corners, output)
@@ -32,19 +32,13 @@ def test_region_holds_every_output_and_no_smaller_one_does(pos, neg):
     assert reached == pytest.approx((outward * corners).sum(1), abs=0.2)  # sharp scores come to every edge
 
 
-def test_areas():
-    assert area(np.array([[0, 0], [2, 0], [2, 3], [0, 3]])) == 6
-    triangle = area(region(0, 0))
-    x, y = np.array(VALUES).T
+def test_areas(tmp_path):
+    """A sum of a triangle scaled by s and its mirror image scaled by t has s^2 + 4 s t + t^2 times its area."""
+    (_, triangle), (x, y) = region(0, 0), np.array(VALUES).T
     assert triangle == pytest.approx(abs((x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0])) / 2)
-    assert area(region(1, 0)) == pytest.approx(4 * triangle)
-    # A sum of a triangle scaled by s and its mirror image scaled by t has s^2 + 4 s t + t^2 times its area.
-    assert area(region(1, 1)) == pytest.approx((4 + 8 + 1) * triangle)
-
-
-def test_hulls_are_written(tmp_path):
     found = store.read(analyse_hulls(tmp_path))
     assert [entry["area_ratio"] for entry in found["hulls"]] == pytest.approx([1, 5.5, 13])
+    assert [entry["area_ratio"] for entry in found["output_space"]] == pytest.approx([4, 8.25, 13, 18.25, 24])
 
 
 def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):

@@ -1,6 +1,7 @@
 """The benchmark: numbers before times, counts against torch's and against memory of known size, pages from records."""
 
 import gzip
+import json
 import math
 import time
 from dataclasses import replace
@@ -9,28 +10,34 @@ import gpam_fairseq  # noqa: F401  (before fairseq)
 
 import pytest
 import torch
-import yaml
 from fairseq import options
+from omegaconf import OmegaConf
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
-from gpam_suite.benchmark import comparison, core, counting, decoding, models, peers, record, whole_training
-from gpam_suite.benchmark.comparison import Contender, compare, relative_error
-from gpam_suite.benchmark.exact import output_rows
-from gpam_suite.benchmark.goals import GOALS, Goal
+from gpam_suite.benchmark import (
+    comparison,
+    core,
+    counting,
+    model_kinds,
+    models,
+    peers,
+    record,
+    whole_training,
+)
+from gpam_suite.benchmark.comparison import Contender, Settings, compare, relative_error
 from gpam_suite.benchmark.kinds import KINDS
-from gpam_suite.benchmark.memory import peak_bytes
 from gpam_suite.benchmark.models import case_of
-from gpam_suite.benchmark.page import pages, rows
-from gpam_suite.benchmark.run import chosen, measure
-from gpam_suite.benchmark.settings import Settings
-from gpam_suite.benchmark.shares import time_shares
+from gpam_suite.benchmark.page import measured, pages, rows
+from gpam_suite.benchmark.profiling import peak_bytes, profiled, time_shares
+from gpam_suite.benchmark.run import chosen, measure, shape_of
 from gpam_suite.records import environment
 from gpam_suite.records.environment import ROOT
 from gpam_suite.tools.catalogue import catalogue
 
-CONFIG = yaml.safe_load((ROOT / "configs" / "benchmark.yaml").read_text(encoding="utf-8"))
-SETTINGS = Settings(threads=1, repeats=2, seed=1, device="cpu")
+CONFIG = OmegaConf.load(ROOT / "configs" / "benchmark.yaml")
+DEFINED = OmegaConf.to_container(CONFIG, resolve=False)["defined"]
+SETTINGS = Settings(threads=1, repeats=1, seed=1, device="cpu")
 TINY_CORE = {"kind": "core", "batch": 3, "heads": 2, "head_dim": 8, "length": 12}
 TINY_LM = {"model": "lm_laptop", "vocabulary": 20, "sentences": 2, "length": 6, "width": 16, "ffn": 16, "layers": 3}
 TINY_NMT = {**TINY_LM, "model": "nmt_laptop", "sentences": 3}
@@ -38,36 +45,58 @@ SOME = ["stock", "softmax", "dagpam", "dagpam-naive", "differential", "neutreno"
 
 
 @pytest.fixture(autouse=True)
-def short_samples(monkeypatch):
+def short(monkeypatch):
+    """Samples of one call, and nothing is profiled: that takes most of the time, and has tests of its own."""
     monkeypatch.setattr(comparison, "SHORTEST_SAMPLE", 0.0)
-    for module in (comparison, decoding):  # the profiler takes most of the time, and has a test of its own
-        monkeypatch.setattr(module, "time_shares", lambda work: {})
+    monkeypatch.setattr(model_kinds, "time_shares", lambda work: {})
+    for module in (core, model_kinds):
+        monkeypatch.setattr(module, "profiled", lambda work, device: {})
 
 
 def by_name(found):
     return {row["contender"]: row for row in found}
 
 
+def right_or_refused(found):
+    json.dumps(found)  # as a record keeps it
+    for name, row in found.items():
+        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+
+
 def test_a_wrong_contender_gets_no_time():
+    """Nor is anything measured of it; work that returns seconds is believed."""
     fine, nan = torch.ones(3), torch.full((3,), math.nan)
-    contenders = [
-        Contender("right", error=lambda: relative_error([fine], [fine])),
-        Contender("wrong", error=lambda: relative_error([1.1 * fine], [fine])),
-        Contender("nan", error=lambda: relative_error([nan], [fine])),
-        Contender("refused", refusal="not here"),
-        Contender("broken", error=lambda: float("much")),
-    ]
-    found = by_name(compare(contenders, repeats=3, tolerance=1e-3))
-    assert len(found["right"]["seconds"]) == 3 and not found["right"]["note"]
+    errors = {
+        "right": lambda: relative_error([fine], [fine]),
+        "wrong": lambda: relative_error([1.1 * fine], [fine]),
+        "nan": lambda: relative_error([nan], [fine]),
+        "broken": lambda: float("much"),
+    }
+
+    def make(name):
+        if name == "refused":
+            raise UsageError("not here")
+        return Contender(lambda: 7.0, errors[name], lambda: {"tokens": 3})
+
+    found = by_name(compare([*errors, "refused"], make, repeats=3, tolerance=1e-3))
+    assert found["right"] == {"contender": "right", "note": "", "error": 0.0, "tokens": 3, "seconds": [7.0, 7.0, 7.0]}
     assert found["wrong"]["note"] == "wrong: relative error 1.0e-01, allowed 1e-03"
-    assert found["nan"]["note"].startswith("wrong")
+    assert found["nan"]["note"].startswith("wrong") and found["nan"]["error"] is None
     assert found["refused"]["note"] == "not here"
     assert found["broken"]["note"] == "failed: ValueError: could not convert string to float: 'much'"
-    assert not any("seconds" in found[name] for name in ("wrong", "nan", "refused", "broken"))
+    assert not any({"seconds", "tokens"} & set(row) for name, row in found.items() if name != "right")
+
+
+@pytest.fixture(params=["whole", "sampled"])
+def checked(request, monkeypatch):
+    """Whether all rows of the output are compared, or some of them, as where the whole would not fit."""
+    if request.param == "sampled":
+        monkeypatch.setattr(core, "MOST_SCORES", 0)
+        monkeypatch.setattr(core, "SAMPLED_ROWS", 5)
 
 
 @pytest.mark.parametrize("mistake", ["output", "gradient"])
-def test_a_wrong_attention_is_found(monkeypatch, mistake):
+def test_a_wrong_attention_is_found(monkeypatch, mistake, checked):
     """A peer that forgets a branch's sign, and one whose output is right and whose gradient is not."""
 
     def wrong(m, q, k, v, padding, causal):
@@ -82,12 +111,21 @@ def test_a_wrong_attention_is_found(monkeypatch, mistake):
     assert found["dagpam"]["seconds"]
 
 
+@pytest.mark.parametrize("change", [{"causal": True}, {"padded": True}])
+def test_sampled_rows_are_rows_of_the_whole(monkeypatch, change):
+    monkeypatch.setattr(core, "MOST_SCORES", 0)
+    monkeypatch.setattr(core, "SAMPLED_ROWS", 5)
+    sums = ["softmax-sdpa", "softmax", "dagpam-and-map", "dagpam", "dagpam-naive", "differential"]
+    found = by_name(measure(TINY_CORE | change, SETTINGS, [*sums, "neutreno"]))
+    assert all(found[name]["seconds"] for name in sums)
+    assert found["neutreno"]["note"] == "too long to be checked whole"
+
+
 @pytest.mark.parametrize("change", [{"causal": True}, {"padded": True}, {"source": 7}, {"dtype": "bfloat16"}])
 def test_every_contender_of_the_core_is_right(change):
     found = by_name(measure(TINY_CORE | change, SETTINGS, []))
     assert set(found) >= {*names(), *peers.PEERS, "dagpam-tiled", "softmax-tiled", "dagpam-and-map"}
-    for name, row in found.items():
-        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+    right_or_refused(found)
 
 
 @pytest.mark.parametrize("shape", [TINY_LM, TINY_NMT], ids=["lm", "nmt"])
@@ -117,6 +155,8 @@ def test_shares_of_time():
     of_sorts = time_shares(lambda: torch.softmax(left, -1).clone().sum())
     assert min(of_sorts[kind] for kind in ("softmax", "copies", "passes")) > 0
     assert sum(of_sorts.values()) == pytest.approx(1, abs=0.3)
+    found = profiled(lambda: left @ left, "cpu")
+    assert found["flops"] == 2 * 400**3 and found["peak_bytes"] >= 4 * 400**2 and set(found["shares"]) == set(of_sorts)
 
 
 def test_a_step_on_real_lengths(tmp_path):
@@ -126,10 +166,8 @@ def test_a_step_on_real_lengths(tmp_path):
         text = "\n".join(map(str, lengths)).encode()
         (tmp_path / f"train.lengths.{language}.gz").write_bytes(gzip.compress(text))
     case = {"kind": "step", **TINY_NMT, "sentences": 1, "length": 48, "lengths": "train.lengths"}
-    batches = models.batches(
-        case_of({key: value for key, value in case.items() if key != "kind"}),
-        replace(SETTINGS, paths={"mirror": str(tmp_path)}),
-    )
+    settings = replace(SETTINGS, paths={"mirror": str(tmp_path)})
+    batches = models.batches(case_of(shape_of(case)), settings)
     assert len(batches) == 3
     for one in batches:
         pairs = [(int(s.ne(1).sum()), int(t.ne(1).sum())) for s, t in zip(one["source"], one["target"], strict=True)]
@@ -137,7 +175,7 @@ def test_a_step_on_real_lengths(tmp_path):
         assert len(pairs) * max(max(pair) for pair in pairs) <= 48
     widths = [one["source"].shape[1] for one in batches]
     assert widths == sorted(widths) and widths[0] < widths[2]
-    row = measure(case, replace(SETTINGS, paths={"mirror": str(tmp_path)}), ["stock", "dagpam"])[1]
+    row = measure(case, settings, ["stock", "dagpam"])[1]
     assert row["seconds"] and row["tokens"] == sum(int(one["target"].ne(1).sum()) for one in batches)
     assert all("GPAM_MIRROR" in row["note"] for row in measure(case, SETTINGS, ["stock", "dagpam"]))
 
@@ -150,33 +188,16 @@ def test_every_contender_of_a_model_is_right(kind, shape):
     asked = SOME if kind == "step" else []
     found = by_name(measure({"kind": kind, **shape}, SETTINGS, asked))
     assert asked or set(found) == {"stock", *names(), *(name for name in peers.PEERS if name != "softmax-fairseq")}
-    for name, row in found.items():
-        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+    right_or_refused(found)
 
 
 @pytest.mark.parametrize("shape", [TINY_LM, TINY_NMT])
 def test_decoding_and_its_cache(shape):
     """Step by step every contender makes the logits of a whole pass; softmax's and daGPAM's caches are stock's."""
     found = by_name(measure({"kind": "decode", **shape}, SETTINGS, SOME))
-    for name, row in found.items():
-        assert row.get("seconds") or (row["note"] and "wrong" not in row["note"]), (name, row["note"])
+    right_or_refused(found)
     for name in ("softmax", "dagpam", "differential", "dagpam-naive"):
         assert found[name]["cache_bytes"] == found["stock"]["cache_bytes"] > 0
-
-
-@pytest.mark.parametrize("name", ["softmax", "dagpam", "differential"])
-@pytest.mark.parametrize("change", [{"causal": True}, {"padded": True}])
-def test_sampled_rows_are_rows_of_the_whole(name, change):
-    shape = {key: value for key, value in (TINY_CORE | change).items() if key != "kind"}
-    inputs = core.Inputs(core.Shape(**shape), 1, "cpu")
-    from gpam.attention import Site, build
-
-    mechanism = build(name, Site(16, 2, layer=1, layers=3)).double()
-    q, k, v, x = (tensor.double() for tensor in inputs.views(inputs.leaves))
-    given = (q, k, v, x), (inputs.padding, inputs.shape.causal)
-    whole = output_rows(name, mechanism, *given[0], torch.arange(12), *given[1])
-    some = output_rows(name, mechanism, *given[0], torch.tensor([0, 5, 11]), *given[1])
-    torch.testing.assert_close(some, whole[:, :, [0, 5, 11]])
 
 
 def test_counted_products_are_those_of_the_table():
@@ -198,9 +219,6 @@ def test_counted_products_are_those_of_the_table():
     calls = units(lambda: functional.dual_softmax(q, q_neg, k, v, 1.5, 0.5, backend="sdpa"))
     assert calls == by_form("dagpam", "calls") == 14
     assert by_form("dagpam", "streaming") == 12
-
-
-def test_limits():
     assert counting.limit("dagpam", "cpu") == pytest.approx(11 / 7)
     assert counting.limit("dagpam", "cuda") == pytest.approx(12 / 7)
     assert counting.limit("softmax", "cpu") == counting.limit("differential", "cpu") == 1
@@ -236,10 +254,11 @@ def test_ratios_are_medians_over_repeats():
 def test_goals_are_read_from_the_samples():
     found = {"case": "core_causal_512", "rows": [{"contender": "dagpam", "seconds": [2.0, 3.0, 9.0], "peak_bytes": 6}]}
     found["rows"].append({"contender": "softmax-sdpa", "seconds": [1.0, 2.0, 3.0], "peak_bytes": 4})
-    assert Goal("core_causal_512", "softmax-sdpa", 1.05).measured(found) == 2.0
-    assert Goal("core_causal_512", "softmax-sdpa", 1.05, "peak_bytes").measured(found) == 1.5
-    assert Goal("core_causal_512", "softmax", 1.05).measured(found) is None
-    assert {goal.case for goal in GOALS} <= set(CONFIG["defined"])
+    goal = {"case": "core_causal_512", "to": "softmax-sdpa", "most": 1.05}
+    assert measured(goal, found) == 2.0
+    assert measured(goal | {"quantity": "peak_bytes"}, found) == 1.5
+    assert measured(goal | {"to": "softmax"}, found) is measured(goal | {"case": "another"}, found) is None
+    assert {goal.case for goal in CONFIG.goals} <= set(DEFINED)
 
 
 def test_cases_are_chosen_by_preset_kind_and_name():
@@ -267,57 +286,31 @@ def test_mistakes_are_named(case, contenders, message):
 
 
 def test_every_case_of_the_configuration_is_sound():
-    groups = {f"${{{name}}}": CONFIG[name] for name in ("sums", "lean", "models")}
-    for name, case in CONFIG["defined"].items():
-        shape = {key: value for key, value in case.items() if key not in ("kind", "contenders")}
-        if case["kind"] == "core":
+    for name, case in DEFINED.items():
+        shape, kind = shape_of(case), KINDS[case["kind"]]
+        if case["kind"] == "core":  # whose inputs are large
             core.Shape(**shape)
             known = {*names(), *peers.PEERS, *peers.backends("cpu"), "dagpam-and-map"}
-        elif case["kind"] in ("layer", "step", "decode"):
-            case_of(shape)
-            known = {"stock", *names(), *peers.PEERS}
-        elif case["kind"] == "train":
-            whole_training.Case(**shape)
-            known = set(KINDS["train"].contenders(shape, SETTINGS))
         else:
-            continue
-        asked, baseline = case.get("contenders"), KINDS[case["kind"]].baseline
-        contenders = asked if isinstance(asked, list) else groups.get(asked, [baseline])
-        assert baseline in contenders and set(contenders) <= known, name
-    assert set(CONFIG["presets"]["default"]) <= set(CONFIG["defined"])
+            known = set(kind.contenders(shape, SETTINGS)[0])
+        asked = case.get("contenders", [kind.baseline])
+        contenders = asked if isinstance(asked, list) else CONFIG[asked.strip("${}")]
+        assert kind.baseline in contenders and set(contenders) <= known, name
+    assert set(CONFIG["presets"]["default"]) <= set(DEFINED)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CONFIG["defined"].items() if case["kind"] == "train"])
-@pytest.mark.parametrize("attention", ["stock", "dagpam"])
-def test_a_recipe_that_is_timed_is_a_command_line_of_fairseqs(name, attention):
-    case = whole_training.Case(**{k: v for k, v in CONFIG["defined"][name].items() if k not in ("kind", "contenders")})
+@pytest.mark.parametrize("name", [name for name, case in DEFINED.items() if case["kind"] == "train"])
+def test_a_recipe_that_is_timed_is_a_command_line_of_fairseqs(name):
+    case = whole_training.Case(**shape_of(DEFINED[name]))
     cfg = whole_training.composed(f"recipe={case.recipe}")
-    words = ["text", *whole_training.model_words(cfg, attention), *whole_training.flags(cfg, case)]
-    read = vars(options.parse_args_and_arch(options.get_training_parser(), words))
     wanted = cfg.fairseq
-    assert read["task"] == wanted.task._name and read["criterion"] == wanted.criterion._name
-    assert read["dropout"] == wanted.model.dropout and read["decoder_layers"] == wanted.model.decoder_layers
-    assert read["max_tokens"] == (case.max_tokens or wanted.dataset.max_tokens)
-    assert read.get("attention", "stock") == attention
-
-
-def test_work_that_measures_itself_is_believed():
-    row = compare([Contender("one", lambda: 7.0, lambda: 0.0)], repeats=2, tolerance=0, measure_flops=False)[0]
-    assert row["seconds"] == [7.0, 7.0]
-
-
-def test_pages_are_made_of_records_alone(tmp_path):
-    shape = {key: value for key, value in TINY_CORE.items() if key != "kind"}
-    for length in (12, 20):
-        case = TINY_CORE | {"length": length, "heads": 8, "head_dim": 64, "batch": 1}
-        found = measure(case, SETTINGS, ["softmax-sdpa", "dagpam", "softmax"])
-        record.write(tmp_path, f"core_{length}", "core", shape | case, SETTINGS, found)
-    made = pages(tmp_path)
-    assert made == pages(tmp_path)
-    text = made[tmp_path / "README.md"]
-    assert "### core_12" in text and "| dagpam |" in text and "1.00 [1.00, 1.00]" in text
-    assert {path.name for path in made} == {"README.md", "benchmark.csv", "core.svg"}
-    assert len(made[tmp_path / "benchmark.csv"].splitlines()) == 1 + 2 * 3
+    for attention in ("stock", "dagpam"):
+        words = ["text", *whole_training.model_words(cfg, attention), *whole_training.flags(cfg, case)]
+        read = vars(options.parse_args_and_arch(options.get_training_parser(), words))
+        assert read["task"] == wanted.task._name and read["criterion"] == wanted.criterion._name
+        assert read["dropout"] == wanted.model.dropout and read["decoder_layers"] == wanted.model.decoder_layers
+        assert read["max_tokens"] == (case.max_tokens or wanted.dataset.max_tokens)
+        assert read.get("attention", "stock") == attention
 
 
 def test_every_processor_keeps_its_records(tmp_path, monkeypatch):

@@ -3,8 +3,13 @@
 import pytest
 import sacrebleu
 from record_factory import PROTOCOLS, make_record, store, tabulate
+from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
+from gpam.errors import UsageError
+from gpam_suite.config.compose import folder_of
 from gpam_suite.evaluate.translation import Metrics, References
+from gpam_suite.records.folder import read_record
+from gpam_suite.run.run import run
 
 RAW = ["Well, that's it.", "Is it?", "No stop at all", "Dr. Who paid 3.50 dollars!"]
 TOKENISED = ["well , that &apos;s it .", "is it ?", "no stop at all", "dr. who paid 3.50 dollars !"]
@@ -43,3 +48,42 @@ def test_the_table_says_what_its_bleu_is(tmp_path):
     store(tmp_path, make_record(task="nmt", experiment="nmt", protocol=protocol))
     page = tabulate(tmp_path)[0].read_text()
     assert "BLEU of tokenised, lower-cased text as it is: comparable only with scores of the same tokens" in page
+
+
+def second_test(mirror, **files: str) -> list[str]:
+    """Overrides that name a second test set of files below ``mirror``."""
+    named = [f"+evaluation.second_test.{side}={{mirror:{file},urls:[],checksums:[]}}" for side, file in files.items()]
+    return ["+evaluation.second_test.name=again", *named, f"paths.mirror={mirror}"]
+
+
+def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
+    text = write_text(tmp_path / "text", ("cs", "en"))
+    longer = ["++fairseq.optimization.max_update=100", "++fairseq.lr_scheduler.warmup_updates=10"]
+    longer += ["++fairseq.dataset.validate_interval_updates=100", "++fairseq.checkpoint.save_interval_updates=100"]
+    given = [*TINY_NMT, *longer, *places(tmp_path), f"dataset.folder={text}", "preprocessing.tokenizer=moses"]
+    cfg = composed(*given, *second_test(text, cs="test.cs", en="test.en"))
+    run(cfg)
+    record = read_record(folder_of(cfg))
+    metrics = record["metrics"]
+    assert metrics["test_chrf"] > 0
+    assert record["protocol"]["second_test"] == "again"
+    for name in ("bleu", "chrf", "ter"):
+        assert metrics[f"second_test_{name}"] == metrics[f"test_{name}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "complaint"),
+    [
+        (TINY_LM, {"cs": "test.cs", "en": "test.en"}, "second_test=again is a translation, and local_lm is not"),
+        (TINY_NMT, {"en": "test.en"}, "evaluation.second_test.cs is missing"),
+        (TINY_NMT, {"cs": "test.cs", "en": "none.en"}, "none.en could not be had"),
+        (TINY_NMT, {"cs": "test.cs", "en": "train.en"}, "its sides have 12 and 120 lines, wanted as many"),
+    ],
+)
+def test_a_second_test_set_that_cannot_be_had_is_refused_before_training(tmp_path, kind, files, complaint):
+    write_text(tmp_path / "text", ("cs", "en"))
+    text = write_text(tmp_path / "text")
+    cfg = composed(*kind, *places(tmp_path), f"dataset.folder={text}", *second_test(text, **files))
+    with pytest.raises(UsageError, match=complaint):
+        run(cfg)
+    assert not folder_of(cfg).exists()

@@ -13,23 +13,7 @@ from gpam.errors import UsageError
 from gpam_suite.records.folder import write_scores
 from gpam_suite.stats.bootstrap import RESAMPLES, corpus_score, paired_bootstrap, resample
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sees",
-    "finds",
-    "red",
-    "blue",
-    "house",
-    "street",
-    "and",
-    "runs",
-    "from",
-    "old",
-    "new",
-]
+WORDS = [f"word{number}" for number in range(15)]
 
 
 def _sentences(count=80):
@@ -48,11 +32,8 @@ def _translations(references, wrong, seed):
 
 def _segment_statistics(hypotheses, references):
     """Through sacreBLEU's public interface: corpus BLEU of each sentence alone."""
-    rows = []
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        score = BLEU().corpus_score([hypothesis], [[reference]])
-        rows.append([score.sys_len, score.ref_len, *score.counts, *score.totals])
-    return rows
+    scores = [BLEU().corpus_score([one], [[other]]) for one, other in zip(hypotheses, references, strict=True)]
+    return [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
 
 
 def _nmt(results, hypotheses, references, **fields):
@@ -63,19 +44,8 @@ def _nmt(results, hypotheses, references, **fields):
     return record
 
 
-def test_corpus_bleu_is_sacrebleus():
-    references = _sentences()
-    hypotheses = _translations(references, 0.3, 1)
-    totals = np.array(_segment_statistics(hypotheses, references)).sum(axis=0)
-    assert corpus_score("nmt", totals) == pytest.approx(BLEU().corpus_score(hypotheses, [references]).score, abs=1e-9)
-
-
 def test_no_match_at_all_is_bleu_zero():
     assert corpus_score("nmt", np.array([5, 5, 0, 0, 0, 0, 5, 4, 3, 2])) == 0
-
-
-def test_corpus_perplexity():
-    assert corpus_score("lm", np.array([10, 10 * math.log(7)])) == pytest.approx(7)
 
 
 @pytest.mark.parametrize("wrong", [0.31, 0.36])
@@ -108,13 +78,8 @@ def test_the_same_system_differs_in_nothing(tmp_path):
 def _lm(results, word_losses, words, **fields):
     nll = np.asarray(word_losses) * words
     (record,) = store(results, make_record(value=float(np.exp(nll.sum() / np.sum(words))), **fields))
-    write_scores(
-        record.folder,
-        [
-            {"document": i, "words": int(n), "nll": float(loss)}
-            for i, (n, loss) in enumerate(zip(words, nll, strict=True))
-        ],
-    )
+    rows = enumerate(zip(words, nll, strict=True))
+    write_scores(record.folder, [{"document": i, "words": int(n), "nll": float(loss)} for i, (n, loss) in rows])
     return record
 
 

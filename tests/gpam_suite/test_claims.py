@@ -1,5 +1,6 @@
 """What an experiment says of a claim: equivalence tests by hand, the gate, every verdict, none before its time."""
 
+import itertools
 import json
 import math
 
@@ -12,9 +13,9 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import render_claims
 from gpam_suite.stats import claim as claims
+from gpam_suite.stats import inside_claim
 from gpam_suite.stats.aggregate import read_aggregates
-from gpam_suite.stats.claim import CONTRADICTED, INCONCLUSIVE, NOT_TRAINED, SUPPORTED, TRAINING_UNKNOWN
-from gpam_suite.stats.gate import last_gain
+from gpam_suite.stats.claim import CONTRADICTED, INCONCLUSIVE, NOT_TRAINED, SUPPORTED, TRAINING_UNKNOWN, last_gain
 from gpam_suite.stats.over_seeds import equivalence
 
 EFFECT = math.log(108.26 / 106.38)
@@ -31,15 +32,12 @@ def test_two_one_sided_tests_by_hand():
     found = equivalence({1: 2.0, 2: 4.0, 3: 6.0}, {1: 1.0, 2: 2.0, 3: 3.0}, 5.0)
     assert found.p_below == pytest.approx(student_tail(7 * math.sqrt(3), 2), rel=1e-9)
     assert found.p_above == pytest.approx(student_tail(3 * math.sqrt(3), 2), rel=1e-9)
-    assert found.p_above == pytest.approx(0.0175, abs=1e-4) and found.equivalent and found.excludes_above
+    assert found.p_above == pytest.approx(0.0175, abs=1e-4) and found.p_value == found.p_above and found.excludes_above
     nearer = equivalence({1: 2.0, 2: 4.0, 3: 6.0}, {1: 1.0, 2: 2.0, 3: 3.0}, 3.0)
     assert nearer.p_above == pytest.approx(student_tail(math.sqrt(3), 2), rel=1e-9)
-    assert not nearer.equivalent and not nearer.excludes_above
-
-
-def test_no_spread_no_equivalence():
+    assert not nearer.excludes_above
     assert equivalence({1: 1.0}, {1: 2.0}, 1.0) is None
-    assert equivalence({1: 1.0, 2: 2.0}, {1: 2.0, 2: 3.0}, 1.0) is None
+    assert equivalence({1: 1.0, 2: 2.0}, {1: 2.0, 2: 3.0}, 1.0) is None  # no spread
 
 
 def curve(record, gain, updates=200):
@@ -168,3 +166,50 @@ def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
     again = found_in(tmp_path)
     assert found.comparisons[0].seeds == (*range(1, 8), 8) and again.comparisons[0].seeds == tuple(range(1, 8))
     assert again.comparisons[0].gain.estimate == pytest.approx(EFFECT)
+
+
+def test_rank_correlations_by_hand():
+    """``1 - 6 sum d^2 / (n (n^2 - 1))`` without ties; its p value counts the orders that are as far from zero."""
+    scores = dict(enumerate([10.0, 20.0, 30.0, 40.0, 50.0], start=1))
+    swapped = dict(enumerate([0.2, 0.1, 0.3, 0.4, 0.5], start=1))
+    found = inside_claim.rank_correlation(swapped, scores)
+    orders = [
+        1 - 6 * sum((a - b) ** 2 for a, b in enumerate(order)) / 120 for order in itertools.permutations(range(5))
+    ]
+    assert found.rho == pytest.approx(0.9)
+    assert found.p_value == pytest.approx(sum(abs(rho) > 0.9 - 1e-9 for rho in orders) / 120)
+    falling = inside_claim.rank_correlation({seed: -value for seed, value in swapped.items()}, scores)
+    assert (falling.rho, falling.p_value) == pytest.approx((-found.rho, found.p_value))
+    assert inside_claim.rank_correlation(dict.fromkeys(scores, 1.0), scores) is None
+    assert inside_claim.rank_correlation({seed: swapped[seed] for seed in (1, 2, 3, 4)}, scores) is None
+
+
+def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
+    """The longer the query's gradient, the better daGPAM's run; softmax's gradients are all equal."""
+    made = []
+    for seed in range(1, 8):
+        softmax = {"gradient_norms": {"query/a": 0.2}}
+        dagpam = {
+            "gradient_norms": {"query/a": 0.1 * seed, "query/b": 0.3 * seed},
+            "learned_scalars": {"lambda_pos/a": 0.1, "lambda_neg/a": 0.5},
+        }
+        made.append(make_record(experiment="lm_ptb", value=100.0, seed=seed, **softmax))
+        made.append(make_record(experiment="lm_ptb", model="dagpam_trainable", value=99.0 - seed, seed=seed, **dagpam))
+    store(tmp_path, *made)
+    rows = {row.quantity: row for row in found_in(tmp_path).inside}
+    assert list(rows) == [
+        "lambda+",
+        "lambda-",
+        "Sum of a row, 1 + lambda+ - lambda-",
+        "Gradient norm of the query projections",
+    ]
+    gradient = rows["Gradient norm of the query projections"]
+    assert gradient.own == pytest.approx({seed: 0.2 * seed for seed in range(1, 8)})
+    assert gradient.with_score[0] is None
+    assert gradient.with_score[1].rho == pytest.approx(1) and gradient.with_score[1].p_value == pytest.approx(2 / 5040)
+    total = rows["Sum of a row, 1 + lambda+ - lambda-"]
+    assert total.own == pytest.approx(dict.fromkeys(range(1, 8), 0.6)) and total.base == {} and total.difference is None
+    (table,) = (
+        text for path, text in render_claims(tmp_path, read_aggregates(tmp_path)).items() if path.suffix == ".md"
+    )
+    assert "+1.00 (p < 0.001)" in table

@@ -21,7 +21,7 @@ from gpam_suite.records.folder import write_scores
 from gpam_suite.report import unit_differences
 from gpam_suite.report.compare import compare
 from gpam_suite.stats.bootstrap import resample
-from gpam_suite.stats.unit_wins import unit_score, unit_wins
+from gpam_suite.stats.unit_wins import unit_wins
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
@@ -156,12 +156,6 @@ def translations(tmp_path):
 
 def _sentence_bleu(hypothesis, index):
     return sacrebleu.BLEU(effective_order=True).sentence_score(hypothesis, [REFERENCES[index]]).score
-
-
-def test_sentence_scores_are_sacrebleus(translations):
-    for run, lines in zip([*translations[0], *translations[1]], [BASE, BASE, *SYSTEMS.values()], strict=True):
-        scores = [unit_score("nmt", row) for row in resample(run).statistics]
-        assert scores == pytest.approx([_sentence_bleu(line, i) for i, line in enumerate(lines)])
 
 
 def test_sentences_won_and_lost(translations):

@@ -99,10 +99,7 @@ def test_the_fast_step_is_part_of_identity_and_the_slow_one_is_what_runs_were_be
     monkeypatch.setenv("GPAM_FAST", "0")
     assert identity(composed()) == off
     assert identity(composed("gpu.fast=true")) == default
-
-
-def test_runs_with_and_without_the_fast_step_share_no_table():
-    assert not any(re.fullmatch(pattern, "gpu.fast") for pattern in (*MAY_DIFFER, *NAMES_A_ROW))
+    assert not any(re.fullmatch(pattern, "gpu.fast") for pattern in (*MAY_DIFFER, *NAMES_A_ROW))  # nor share a table
 
 
 def test_folder_names_the_options_that_differ():
@@ -122,15 +119,12 @@ def test_folder_names_the_options_that_differ():
         (["seed=-1"], "seed: got -1, wanted a whole number"),
         (["checks.attention_every=-1"], "checks.attention_every: got -1, wanted a whole number of at least 0"),
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
-        (["model=dagpam", "model.lambda_neg=abc"], "got 'abc', wanted a finite number"),
         (["model=dagpam", "model.lambda_pos=.inf"], "wanted a finite number"),
         (["model=dagpam", "model.lambdas=trained"], "did you mean 'trainable'"),
         (["+model.lambda_neg=1"], "'softmax' has no option 'lambda_neg'"),
-        (["++fairseq.optimization.lrr=1"], "did you mean 'lr'"),
         (["++fairseq.model.dropuot=1"], "did you mean 'dropout'"),
         (["++fairseq.task.tokens_per_sample=many"], "tokens_per_sample"),
         (["++fairseq.criterion._name=cros_entropy"], "did you mean 'cross_entropy'"),
-        (["++fairseq.model.decoder_attention_heads=3"], "wanted a number that divides it"),
         (["++fairseq.dataset.train_subset=test"], "train_subset: got 'test', wanted 'train'"),
         (["++fairseq.dataset.valid_subset=test"], "valid_subset: got 'test', wanted 'valid'"),
         (["++fairseq.dataset.max_tokens=2"], "max_tokens=2 is less than one sample of"),

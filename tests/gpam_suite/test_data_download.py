@@ -1,106 +1,213 @@
-"""Public files: mirror before network, checksums, several addresses, clear words without a connection."""
+"""Public files: mirror before network, checksums, addresses in turn, cut connections, a full disk; against a server on
+this machine."""
 
 import gzip
 import hashlib
-from pathlib import Path
+import logging
+import multiprocessing
+import os
+import time
 
-import pooch
 import pytest
-import requests
 from data_helpers import CONFIGS, PLAIN, node
+from local_server import serving
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
-from gpam_suite.data.store.download import obtain
+from gpam_suite.data.store import download
+from gpam_suite.data.store.download import obtain, obtain_file
 
 TEXT = b"a b\nc\n"
-CHECKSUM = f"sha256:{hashlib.sha256(TEXT).hexdigest()}"
-FILE = {
-    "mirror": "set/train.txt.gz",
-    "urls": ["https://one.example/train.txt.gz", "https://two.example/train.txt"],
-    "checksums": [CHECKSUM],
-}
+CONTENT = bytes(range(256)) * 2000
+SHA256, TEXT_SHA256 = (f"sha256:{hashlib.sha256(content).hexdigest()}" for content in (CONTENT, TEXT))
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_small_blocks(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(download, "_BLOCK", 10_000)
 
 
 @pytest.fixture
-def network(monkeypatch):
-    """A network of the given contents by address; others fail like a machine without a connection."""
-    contents: dict[str, bytes] = {}
-    asked: list[str] = []
-
-    def retrieve(url, known_hash, fname, path, downloader):
-        assert known_hash is None and downloader.kwargs["timeout"]
-        asked.append(url)
-        if url not in contents:
-            raise requests.ConnectionError("no route")
-        Path(path).mkdir(parents=True, exist_ok=True)
-        (Path(path) / fname).write_bytes(contents[url])
-
-    monkeypatch.setattr(pooch, "retrieve", retrieve)
-    contents["asked"] = asked
-    return contents
+def server():
+    with serving(a_bin=CONTENT, t_gz=gzip.compress(TEXT)) as served:
+        yield served
 
 
-def test_mirror_comes_first(tmp_path, network):
-    (tmp_path / "mirror" / "set").mkdir(parents=True)
-    (tmp_path / "mirror" / "set" / "train.txt.gz").write_bytes(gzip.compress(TEXT))
-    got = obtain(FILE, "set", {"data": tmp_path / "data", "mirror": tmp_path / "mirror"})
-    assert got == (TEXT, "mirror:set/train.txt.gz")
-    assert network["asked"] == []
+def text(*urls, checksums=(TEXT_SHA256,)):
+    return {"mirror": "set/train.txt.gz", "urls": list(urls), "checksums": checksums}
 
 
-def test_mirror_with_other_content_is_refused(tmp_path, network):
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "train.txt.gz").write_bytes(gzip.compress(b"other\n"))
+def archive(*urls, **facts):
+    return {"mirror": "set/a.bin", "urls": list(urls), "checksums": [SHA256], "bytes": len(CONTENT)} | facts
+
+
+def got(tmp_path, node, **paths):
+    """Where an archive came from, after a look at what came."""
+    path, digest, origin = obtain_file(node, "set", {"data": tmp_path} | paths, archive=True)
+    assert path.read_bytes() == CONTENT and f"sha256:{digest}" == SHA256
+    assert not list(path.parent.glob("*.part*"))
+    return origin
+
+
+def in_a_mirror(folder, content):
+    (folder / "set").mkdir(parents=True, exist_ok=True)
+    (folder / "set" / "train.txt.gz").write_bytes(content)
+    return {"data": folder / "data", "mirror": folder}
+
+
+def test_mirror_comes_first(tmp_path, server):
+    paths = in_a_mirror(tmp_path, gzip.compress(TEXT))
+    assert obtain(text(f"{server.address}/t.gz"), "set", paths) == (TEXT, "mirror:set/train.txt.gz")
+    assert server.asked == []
+
+
+def test_mirror_with_other_content_is_refused(tmp_path, server):
+    paths = in_a_mirror(tmp_path, gzip.compress(b"other\n"))
     with pytest.raises(UsageError, match=r"checksum mismatch: .*train\.txt\.gz .*wanted one of sha256:"):
-        obtain(FILE, "set", {"data": tmp_path / "data", "mirror": tmp_path})
-    assert network["asked"] == []
+        obtain(text(f"{server.address}/t.gz"), "set", paths)
+    assert server.asked == []
 
 
 def test_damaged_archive_is_refused(tmp_path):
-    (tmp_path / "set").mkdir()
     content = bytearray(gzip.compress(TEXT * 100))
     content[15] ^= 0xFF
     for damaged in (bytes(content), gzip.compress(TEXT)[:-4], b"no archive"):
-        (tmp_path / "set" / "train.txt.gz").write_bytes(damaged)
         with pytest.raises(UsageError, match=r"train\.txt\.gz cannot be read"):
-            obtain(FILE, "set", {"data": tmp_path / "data", "mirror": tmp_path})
+            obtain(text(), "set", in_a_mirror(tmp_path, damaged))
 
 
-def test_addresses_are_tried_in_turn_and_the_download_is_kept(tmp_path, network):
-    network[FILE["urls"][1]] = TEXT
-    paths = {"data": tmp_path, "mirror": None}
-    assert obtain(FILE, "set", paths) == (TEXT, FILE["urls"][1])
-    assert network["asked"] == FILE["urls"]
-    network.pop(FILE["urls"][1])
-    assert obtain(FILE, "set", paths) == (TEXT, "earlier download train.txt")
+def test_addresses_are_tried_in_turn_and_the_download_is_kept(tmp_path, server, caplog):
+    caplog.set_level(logging.INFO)
+    urls = ["http://127.0.0.1:9/t.gz", f"{server.address}/gone.gz", f"{server.address}/t.gz"]
+    assert obtain(text(*urls), "set", {"data": tmp_path, "mirror": None}) == (TEXT, urls[2])
+    assert "http://127.0.0.1:9/t.gz: ConnectionError; trying what comes next" in caplog.text
+    assert "/gone.gz: HTTPError; trying what comes next" in caplog.text
+    earlier = obtain(text(*urls), "set", {"data": tmp_path, "offline": True})
+    assert earlier == (TEXT, "earlier download t.gz")
 
 
-def test_wrong_download_is_not_kept_and_the_next_address_tried(tmp_path, network):
-    network[FILE["urls"][0]] = gzip.compress(b"<html>sign in</html>\n")
-    network[FILE["urls"][1]] = TEXT
-    assert obtain(FILE, "set", {"data": tmp_path})[1] == FILE["urls"][1]
-    assert [path.name for path in (tmp_path / "downloads" / "set").iterdir()] == ["train.txt"]
+def test_a_wrong_download_is_told_and_not_kept_and_the_next_address_asked(tmp_path, server):
+    server.files["/wrong.bin"] = b"x" * len(CONTENT)
+    wrong, right = f"{server.address}/wrong.bin", f"{server.address}/a.bin"
+    assert got(tmp_path / "both", archive(wrong, right)) == right
+    with pytest.raises(UsageError, match=r"could not be had \(.*wrong\.bin: checksum mismatch.*wanted one of sha256:"):
+        got(tmp_path / "one", archive(wrong))
+    assert list((tmp_path / "one" / "downloads" / "set").iterdir()) == []
 
 
-def test_offline_says_how_to_set_the_mirror(tmp_path, network):
-    match = r"set/train\.txt\.gz could not be had .*ConnectionError.*paths\.mirror to a folder that holds set/train"
+def test_a_wrong_size_is_told_where_no_checksum_is_known(tmp_path, server):
+    server.files["/a.bin"] = CONTENT[:-1]
+    with pytest.raises(UsageError, match="511,999 bytes, wanted 512,000"):
+        got(tmp_path, archive(f"{server.address}/a.bin", checksums=[]))
+
+
+def test_a_damaged_earlier_download_is_had_again(tmp_path, server):
+    node = archive(f"{server.address}/a.bin", f"{server.address}/a.bin")
+    got(tmp_path, node)
+    (tmp_path / "downloads" / "set" / "a.bin").write_bytes(b"x" * len(CONTENT))
+    got(tmp_path, node)
+
+
+def test_no_known_checksum_accepts_any_content(tmp_path, server):
+    file = text(f"{server.address}/t.gz", checksums=None)
+    assert obtain(file, "set", {"data": tmp_path})[0] == TEXT
+
+
+def test_the_id_of_git_is_a_checksum_too(tmp_path, server):
+    server.files["/t.gz"] = gzip.compress(b"hello\n")
+    known = ["sha256:0", "git:ce013625030ba8dba906f756967f9e9ca394464a"]  # by git hash-object --stdin
+    assert obtain(text(f"{server.address}/t.gz", checksums=known), "set", {"data": tmp_path})[0] == b"hello\n"
+
+
+def test_offline_asks_nobody_and_says_how_to_set_the_mirror(tmp_path, server):
+    match = (
+        r"set/a\.bin could not be had .*not asked, paths\.offline is set.*paths\.mirror to a folder that holds set/a"
+    )
     with pytest.raises(UsageError, match=match):
-        obtain(FILE, "set", {"data": tmp_path, "mirror": None})
-    with pytest.raises(UsageError, match=r"wikitext-2/train\.txt\.gz could not be had"):
-        prepare(node("wikitext2"), PLAIN, {"data": tmp_path / "data", "mirror": None})
+        got(tmp_path, archive(f"{server.address}/a.bin"), offline=True)
+    assert server.asked == []
 
 
-def test_no_known_checksum_accepts_any_content(tmp_path, network):
-    network[FILE["urls"][0]] = gzip.compress(b"anything\n")
-    assert obtain(FILE | {"checksums": None}, "set", {"data": tmp_path})[0] == b"anything\n"
+def test_cut_connections_are_taken_up_where_they_ended(tmp_path, server, caplog):
+    caplog.set_level(logging.INFO)
+    server.cut["/a.bin"] = [100_000, 50_000]
+    assert got(tmp_path, archive(f"{server.address}/a.bin")) == f"{server.address}/a.bin"
+    assert server.asked == [("/a.bin", None), ("/a.bin", "bytes=100000-"), ("/a.bin", "bytes=150000-")]
+    assert f"{server.address}/a.bin: the connection was cut after 100,000 bytes; going on from there" in caplog.text
 
 
-def test_the_id_of_git_is_a_checksum_too(tmp_path, network):
-    known = {"checksums": ["sha256:0", "git:ce013625030ba8dba906f756967f9e9ca394464a"]}  # by git hash-object --stdin
-    network[FILE["urls"][0]] = gzip.compress(b"hello\n")
-    assert obtain(FILE | known, "set", {"data": tmp_path})[0] == b"hello\n"
+def test_a_connection_that_brings_nothing_is_given_up_and_its_part_kept(tmp_path, server):
+    server.cut["/a.bin"] = [100_000] + [0] * (download.TRIES - 1)
+    with pytest.raises(UsageError, match="could not be had"):
+        got(tmp_path, archive(f"{server.address}/a.bin"))
+    assert (tmp_path / "downloads" / "set" / "a.bin.part").stat().st_size == 100_000
+    got(tmp_path, archive(f"{server.address}/a.bin"))  # the next call
+    assert server.asked[-1] == ("/a.bin", "bytes=100000-")
+
+
+def _killed_in_a_download(node, folder):
+    class Bar:
+        def __init__(self, *_):
+            self.had = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, number):
+            self.had += number
+            if self.had > 200_000:
+                os.kill(os.getpid(), 9)
+
+    download.progress = Bar
+    obtain_file(node, "set", {"data": folder}, archive=True)
+
+
+def test_a_killed_download_is_taken_up_by_the_next_process(tmp_path, server):
+    node = archive(f"{server.address}/a.bin")
+    process = multiprocessing.get_context("fork").Process(target=_killed_in_a_download, args=(node, tmp_path))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9
+    got(tmp_path, node)
+    assert int(server.asked[-1][1].removeprefix("bytes=").removesuffix("-")) >= 190_000
+
+
+def test_without_a_checksum_nothing_is_taken_up(tmp_path, server):
+    """The file changes on the server between two calls: the part of the old one is not used."""
+    server.files["/a.bin"] = bytes(len(CONTENT))
+    server.cut["/a.bin"] = [100_000] + [0] * (download.TRIES - 1)
+    with pytest.raises(UsageError):
+        got(tmp_path, archive(f"{server.address}/a.bin", checksums=[]))
+    server.files["/a.bin"] = CONTENT
+    got(tmp_path, archive(f"{server.address}/a.bin", checksums=[]))
+
+
+def test_a_server_without_ranges_is_read_from_the_beginning(tmp_path, server):
+    server.ranges, server.cut["/a.bin"] = False, [100_000]
+    got(tmp_path, archive(f"{server.address}/a.bin"))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_part_that_is_as_long_as_the_file_or_longer_is_thrown_away(tmp_path, server, times):
+    folder = tmp_path / "downloads" / "set"
+    folder.mkdir(parents=True)
+    (folder / "a.bin.part").write_bytes(b"x" * len(CONTENT) * times)
+    got(tmp_path, archive(f"{server.address}/a.bin"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full to stand for a full disk")
+def test_a_full_disk_is_one_sentence_and_no_other_mirror_is_asked(tmp_path, server):
+    folder = tmp_path / "downloads" / "set"
+    folder.mkdir(parents=True)
+    (folder / "a.bin.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        got(tmp_path, archive(f"{server.address}/a.bin", f"{server.address}/b.bin"))
+    assert [path for path, _ in server.asked] == ["/a.bin"]
 
 
 def test_malformed_files_node(tmp_path):

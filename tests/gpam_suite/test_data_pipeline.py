@@ -10,7 +10,6 @@ import pytest
 from data_helpers import ENGLISH, GERMAN, PLAIN, monolingual, parallel, preparations
 from omegaconf import OmegaConf
 
-from gpam.errors import UsageError
 from gpam_suite.data import build, pipeline, prepare
 from gpam_suite.data.text.lines import file_sha256, read_lines
 
@@ -80,22 +79,6 @@ def test_unk_in_the_text_is_the_unk_of_the_dictionary(tmp_path):
     assert "<unk>" not in {line.split()[0] for line in read_lines(prepared.bin / "dict.txt")}
 
 
-def test_dictionary_equals_the_one_of_fairseqs_own_function(tmp_path):
-    """An independent route: fairseq's add_file_to_dictionary on the same text."""
-    import gpam_fairseq.compat  # noqa: F401
-
-    # isort: split
-    from fairseq.data import Dictionary
-    from fairseq.tokenizer import tokenize_line
-
-    prepared = prepare(monolingual(tmp_path / "raw"), PLAIN | {"min_count": 10}, {"data": tmp_path / "data"})
-    wanted = Dictionary()
-    Dictionary.add_file_to_dictionary(str(prepared.source_text("train")), wanted, tokenize_line, 1)
-    wanted.finalize(threshold=6)
-    wanted.save(str(tmp_path / "wanted.txt"))
-    assert (prepared.bin / "dict.txt").read_text() == (tmp_path / "wanted.txt").read_text()
-
-
 def test_blank_pairs_are_dropped_and_blank_lines_of_language_models_kept(tmp_path):
     dataset = parallel(tmp_path / "nmt", train_de=["ein", " ", "zwei", "drei"], train_en=["one", "x", "", "three"])
     prepared = prepare(dataset, PLAIN, {"data": tmp_path / "data"})
@@ -126,23 +109,9 @@ def test_finished_preparation_is_reused(tmp_path, caplog):
     assert len(caplog.records) == 1 and "reusing" in caplog.text
 
 
-@pytest.mark.parametrize("damage", ["bin/train.bin", "manifest.json"])
-def test_damaged_preparation_is_made_again(tmp_path, damage):
-    dataset, paths = monolingual(tmp_path / "raw"), {"data": tmp_path / "data"}
-    first = prepare(dataset, PLAIN, paths)
-    content = (first.folder / damage).read_bytes()
-    (first.folder / damage).write_bytes(b"")
-    second = prepare(dataset, PLAIN, paths)
-    assert second.folder == first.folder
-    if damage == "bin/train.bin":
-        assert (second.folder / damage).read_bytes() == content
-    assert second.manifest["files"] == first.manifest["files"]
-    assert preparations(tmp_path / "data") == [first.folder.name]
-
-
 @pytest.mark.parametrize(
     ("module", "step"),
-    [(build, "tokenise"), (build, "build_dictionary"), (build, "binarise"), (pipeline, "_publish")],
+    [(build, "tokenise"), (build, "build_dictionary"), (build, "binarise"), (pipeline, "publish")],
 )
 def test_killed_preparation_leaves_nothing_unfinished(tmp_path, monkeypatch, module, step):
     def killed(*_):
@@ -158,13 +127,13 @@ def test_killed_preparation_leaves_nothing_unfinished(tmp_path, monkeypatch, mod
 
 
 def _prepare_at_the_barrier(dataset, data, barrier, names):
-    publish = pipeline._publish
+    publish = pipeline.publish
 
     def meet(*folders):
         barrier.wait(60)  # both have finished their work and neither has published it
-        publish(*folders)
+        return publish(*folders)
 
-    pipeline._publish = meet
+    pipeline.publish = meet
     names.put(prepare(dataset, PLAIN, {"data": data}).folder.name)
 
 
@@ -222,14 +191,6 @@ def test_same_input_same_bytes(tmp_path):
     assert first.folder.name == second.folder.name
     assert first.manifest["files"] == second.manifest["files"]
     assert first.manifest["checksum"] == second.manifest["checksum"]
-
-
-def test_reference_of_a_language_model_and_unknown_split(tmp_path):
-    prepared = prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data"})
-    with pytest.raises(UsageError, match="no reference"):
-        prepared.reference("test")
-    with pytest.raises(UsageError, match="'dev'"):
-        prepared.words("dev")
 
 
 def test_fairseq_is_not_imported_with_the_module():

@@ -10,11 +10,11 @@ import pytest
 from data_helpers import ENGLISH, GERMAN, write
 
 from gpam.errors import UsageError
-from gpam_suite.benchmark import memory, preparation, record
-from gpam_suite.benchmark.comparison import Contender, compare
-from gpam_suite.benchmark.memory import peak_bytes_of_processes
+from gpam_suite.benchmark import preparation, processes, record
+from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.benchmark.page import pages
-from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.processes import call, peak_bytes_of_processes
+from gpam_suite.benchmark.run import measure
 
 ODD = {
     "de": [
@@ -63,16 +63,16 @@ def test_a_larger_text_repeats_the_training_text_only(text, tmp_path):
         assert (larger.folder / name).read_bytes() == (text.folder / name).read_bytes() * times
 
 
-def test_a_command_that_fails_is_told_in_its_last_words(tmp_path):
+def test_a_command_that_fails_is_told_in_its_last_words():
     with pytest.raises(UsageError, match="ended with 3: no such thing"):
-        preparation._call([sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
+        call([sys.executable, "-S", "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
 
 
 def test_text_that_cannot_be_had_is_a_row_that_says_so(tmp_path):
     settings = Settings(threads=1, repeats=1, seed=1, device="cpu", paths={"data": tmp_path, "offline": True})
-    made = preparation.contenders({"dataset": "multi30k_de_en", "bpe_size": 5}, settings)
-    assert set(made) == {"libraries", "suite"}
-    assert "could not be had" in made["suite"]().refusal
+    rows = measure({"kind": "prepare", "dataset": "multi30k_de_en", "bpe_size": 5}, settings, [])
+    assert [row["contender"] for row in rows] == ["libraries", "suite"]
+    assert all("could not be had" in row["note"] for row in rows)
 
 
 def test_the_page_shows_time_memory_and_goals(tmp_path):
@@ -91,25 +91,18 @@ def test_the_page_shows_time_memory_and_goals(tmp_path):
     assert "| suite | 4000 [4000, 5000] | 0.40 [0.40, 0.45] | 200000 | 400.0 | 1.33 | 500.0 |" in page
 
 
-def test_further_numbers_are_measured_of_a_right_contender_only():
-    right = Contender("right", error=lambda: 0.0, measure=lambda: {"tokens": 3})
-    wrong = Contender("wrong", error=lambda: 1.0, measure=lambda: {"tokens": 3})
-    rows = compare([right, wrong], repeats=1, tolerance=0.0, measure_flops=False)
-    assert [(row.get("tokens"), "flops" in row) for row in rows] == [(3, False), (None, False)]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of processes is read from /proc")
 def test_the_peak_is_that_of_all_processes_at_once(monkeypatch):
     """Two processes of 60 MB and 30 MB at a time, and then one of 40 MB, beside one that was there before; each stays
     until it was looked at twice when it held them, however slow the machine."""
-    looks, stock = Counter(), memory._proportional_bytes
+    looks, stock = Counter(), processes._proportional_bytes
 
     def look(process):
         found = stock(process)
         looks[process] += 1
         return found
 
-    monkeypatch.setattr(memory, "_proportional_bytes", look)
+    monkeypatch.setattr(processes, "_proportional_bytes", look)
     code = "import sys; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print('held', flush=True); sys.stdin.read()"
 
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -1,21 +1,19 @@
 """Stages: killed anywhere, the next call goes on; a changed input makes again what depends on it and nothing else."""
 
+import contextlib
 import json
+import multiprocessing
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 from data_helpers import PLAIN, monolingual, parallel, preparations
 
-from gpam.errors import UsageError
-from gpam_suite.data import prepare
-from gpam_suite.data.store import atomic
-from gpam_suite.data.store.stages import Stages, load
+from gpam_suite.data import prepare, workers
+from gpam_suite.data.store import atomic, stages
+from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.workers import Workers
 
 BPE = PLAIN | {"bpe": "subword_nmt", "bpe_size": 12}
@@ -27,8 +25,8 @@ def made(monkeypatch):
     names = []
     run = Stages.run
 
-    def noted(self, name, version, made_from, work):
-        return run(self, name, version, made_from, lambda folder: (names.append(name), work(folder))[1])
+    def noted(self, name, made_from, work):
+        return run(self, name, made_from, lambda folder: (names.append(name), work(folder))[1])
 
     monkeypatch.setattr(Stages, "run", noted)
     return names
@@ -49,7 +47,7 @@ def test_only_what_depends_on_a_change_is_made_again(tmp_path, made):
     prepare(parallel(tmp_path / "raw"), BPE, paths)
     made.clear()
     prepare(parallel(tmp_path / "raw", test_en=["another test"] * 20), BPE, paths)  # not what is learnt
-    assert made == ["read", "select", "tokenise", "segment", "count", "count", "binarise"]
+    assert sorted(made) == ["binarise", "count", "count", "read", "segment", "select", "tokenise"]
     made.clear()
     prepare(parallel(tmp_path / "raw"), BPE | {"bpe_size": 11}, paths)
     assert set(made) == {"learn", "segment", "count", "dictionary", "binarise"}
@@ -70,55 +68,27 @@ def test_both_directions_share_their_text(tmp_path, made):
     assert "tokenise" not in made and "binarise" not in made
 
 
-def test_a_damaged_stage_is_made_again(tmp_path, made):
-    dataset, paths = monolingual(tmp_path / "raw"), {"data": tmp_path / "data"}
-    first = prepare(dataset, PLAIN, paths)
-    (stage,) = (tmp_path / "data" / "stages").glob("dictionary-*")
-    made.clear()
-    (stage / "dict.txt").write_bytes(b"")  # the preparation's own file is the same one
-    assert load(stage) is None
-    second = prepare(dataset, PLAIN, paths)
-    assert made == ["dictionary"]
-    assert second.manifest["files"] == first.manifest["files"]
-
-
-def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path, monkeypatch):
-    """The second looks while the first has put its own there already: what is whole is not taken away again."""
-    data = tmp_path / "data"
-    prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": data})
-    (stage,) = (data / "stages").glob("dictionary-*")
-    (stage / "stage.json").write_text("{}")
-    first, second = (data / "stages" / name for name in ("first", "second"))
-    for folder in (first, second):
-        shutil.copytree(stage, folder)
-    looks = []
-
-    def finished(folder):
-        looks.append((folder / "whole").exists())
-        return looks[-1]
-
-    for folder in (first, second):
+def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
+    """The second looks when the first has put its own there already: what is whole is not taken away again."""
+    stage, first, second = (tmp_path / name for name in ("stage", "first", "second"))
+    for folder in (stage, first, second):
+        folder.mkdir()
         (folder / "whole").write_text(folder.name)
-    assert atomic.publish(first, stage, finished) and not atomic.publish(second, stage, finished)
-    assert looks == [False, True] and (stage / "whole").read_text() == "first"
-
-    taken, made = os.replace, []
-
-    def slow(source, target):  # a third, while the fourth waits for it
-        other = threading.Thread(target=lambda: made.append(atomic.publish(second, stage, finished)))
-        others.append(other)
-        other.start()
-        other.join(0.2)
-        assert not made
-        taken(source, target)
-
-    others = []
     (stage / "whole").unlink()
-    shutil.copytree(second, first)
-    monkeypatch.setattr(atomic.os, "replace", slow)
-    assert atomic.publish(first, stage, finished)
-    others[0].join()
-    assert made == [False] and (stage / "whole").exists()
+
+    def whole(folder):
+        return (folder / "whole").exists()
+
+    with atomic.locked(tmp_path):
+        threads = [threading.Thread(target=atomic.publish, args=(one, stage, whole)) for one in (first, second)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        assert not (stage / "whole").exists()  # both wait
+    for thread in threads:
+        thread.join()
+    published = (stage / "whole").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"stage", "first", "second"} - {published})
 
 
 def test_a_stage_of_an_earlier_version_is_made_again_and_called_so(tmp_path, made, caplog):
@@ -136,69 +106,49 @@ def test_a_stage_of_an_earlier_version_is_made_again_and_called_so(tmp_path, mad
     assert "changed" not in caplog.text
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    code = (
-        "import sys, os; from pathlib import Path; from gpam_suite.data.store.atomic import unfinished\n"
-        "with unfinished(Path(sys.argv[1]), 'x') as folder:\n"
-        "    (folder / 'half').write_text('half')\n"
-        "    print(folder, flush=True); os.kill(os.getpid(), 9)"
-    )
-    (tmp_path / "stages").mkdir()
-    killed = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "stages"], capture_output=True, text=True, check=False
-    )
-    left = killed.stdout.strip()
-    assert killed.returncode == -9 and os.path.isdir(left)
-    with Workers(1) as workers:
-        Stages(tmp_path, workers)
-    assert not os.path.exists(left)
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    """Whose process lives is locked; where another one is at work in the folder above, the cleaning waits."""
+    left = tmp_path / "stages" / ".x-12345678.tmp"
+    left.mkdir(parents=True)
+    (left / "half").write_text("half")
+    with Workers(1) as pool, atomic.unfinished(tmp_path / "stages", "y") as at_work:
+        Stages(tmp_path, pool)
+        assert at_work.is_dir() and not left.exists()
+    assert not at_work.exists()
 
 
-@pytest.mark.parametrize("moment", ["open", "flock"])
-def test_a_new_folder_that_another_process_took_for_abandoned_is_made_again(tmp_path, monkeypatch, moment):
-    """The other one cleans up between the making of the folder and its lock."""
-    module = {"open": atomic.os, "flock": atomic.fcntl}[moment]
-    once, taken = [getattr(module, moment)], []
+def _killed(arguments, stages_until_killed, names):
+    """Prepare, and end by SIGKILL after so many stages."""
+    publish, made = stages.publish, []
 
-    def between(*arguments, **options):
-        if not taken:
-            taken.extend(tmp_path.glob(".*.tmp"))
-            for folder in taken:
-                folder.rmdir()
-        return once[0](*arguments, **options)
+    def noted(temporary, folder, finished):
+        publish(temporary, folder, finished)
+        made.append(folder.name)
+        names.send(folder.name)
+        if len(made) == stages_until_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(module, moment, between)
-    with atomic.unfinished(tmp_path, "x") as folder:
-        assert taken == [folder] and folder.is_dir()
-    assert not folder.exists()
+    stages.publish = noted
+    names.send(prepare(*arguments).folder.name)
 
 
 def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
     """SIGKILL after a little longer each time; what was finished is never made twice, and the result is the same."""
     dataset = parallel(tmp_path / "raw")
     wanted = prepare(dataset, BPE, {"data": tmp_path / "whole"})
-    code = (
-        "import json, sys, time; from gpam_suite.data import prepare; from gpam_suite.data.store import stages\n"
-        "publish = stages.publish\n"
-        "def slow(*arguments):\n"
-        "    made = publish(*arguments); print('made', arguments[1].name, flush=True); time.sleep(0.02); return made\n"
-        "stages.publish = slow\n"
-        "print(prepare(*map(json.loads, sys.argv[1:])).folder.name, flush=True)"
-    )
-    words = [json.dumps(part) for part in (dataset, BPE, {"data": str(tmp_path / "data")})]
-    seen, ended = [], False
-    for stages_until_killed in [2, 7, None]:
-        process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True)
-        for number, line in enumerate(process.stdout, start=1):
-            if line.startswith("made"):
-                seen.append(line.split()[1])
-            else:
-                ended = line.strip() == wanted.folder.name
-            if number == stages_until_killed:
-                process.send_signal(signal.SIGKILL)
-                break
-        process.communicate()
-    assert ended
+    context, seen = multiprocessing.get_context("fork"), []
+    for stages_until_killed in (2, 7, None):
+        names, sent = context.Pipe(duplex=False)
+        arguments = (dataset, BPE, {"data": str(tmp_path / "data")}), stages_until_killed, sent
+        process = context.Process(target=_killed, args=arguments)
+        process.start()
+        sent.close()
+        with contextlib.suppress(EOFError):
+            while True:
+                seen.append(names.recv())
+        process.join()
+        assert process.exitcode == (0 if stages_until_killed is None else -signal.SIGKILL)
+    assert seen[-1] == wanted.folder.name
     assert len(seen) == len(set(seen))
     again = prepare(dataset, BPE, {"data": tmp_path / "data"})
     assert again.manifest["files"] == wanted.manifest["files"]
@@ -206,22 +156,28 @@ def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
     assert not list((tmp_path / "data").rglob("*.tmp"))
 
 
+def process_number():
+    return lambda lines: os.getpid()
+
+
+def _with_workers(text, sent):
+    workers.WORTH_IT = 0
+    with Workers(2) as pool:
+        list(pool.results((process_number, ()), text, "work on it"))
+        sent.send(list(pool._pool._processes))
+        time.sleep(60)
+
+
 def test_workers_end_with_a_killed_parent(tmp_path):
-    code = (
-        "import os, sys, time; from pathlib import Path; from gpam_suite.data import workers\n"
-        "workers.WORTH_IT = 0\n"
-        "def task():\n"
-        "    return lambda lines: os.getpid()\n"
-        "with workers.Workers(2) as pool:\n"
-        "    list(pool.results((task, ()), Path(sys.argv[1]), 'work on it'))\n"
-        "    print(*pool._pool._processes, flush=True); time.sleep(60)"
-    )
     (tmp_path / "text").write_text("a\n")
-    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "text"], stdout=subprocess.PIPE, text=True)
-    children = list(map(int, process.stdout.readline().split()))
+    context = multiprocessing.get_context("fork")
+    got, sent = context.Pipe(duplex=False)
+    process = context.Process(target=_with_workers, args=(tmp_path / "text", sent))
+    process.start()
+    children = got.recv()
     assert len(children) == 2
     process.kill()
-    process.communicate()
+    process.join()
     for _ in range(100):
         if not any(map(_alive, children)):
             break
@@ -255,18 +211,19 @@ def test_a_stage_that_was_changed_in_place_is_made_again(tmp_path, made, name):
         assert path.read_bytes() == whole
 
 
-def test_no_flipped_bit_of_a_preparation_is_read(tmp_path):
+def test_no_flipped_bit_of_a_preparation_is_read(tmp_path, made, caplog):
     dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
     first = prepare(dataset, BPE, paths)
+    made.clear()
     for path in sorted(path for path in first.folder.rglob("*") if path.is_file()):
         whole = path.read_bytes()
         spoilt = bytearray(whole)
         spoilt[len(whole) // 2] ^= 4
         path.unlink()  # finished stages share their files with preparations
         path.write_bytes(spoilt)
-        if path.name == "manifest.json":  # without it nothing is known of the others
-            assert prepare(dataset, BPE, paths).manifest["files"] == first.manifest["files"]
-        else:
-            with pytest.raises(UsageError, match=f"{path.name} was changed after it was prepared"):
-                prepare(dataset, BPE, paths)
-            path.write_bytes(whole)
+        caplog.clear()
+        assert prepare(dataset, BPE, paths).manifest["files"] == first.manifest["files"]
+        assert "is made again" in caplog.text and path.name in caplog.text
+        assert path.read_bytes() == whole or path.name == "manifest.json"  # which says how long it took
+    assert made == []
+    assert preparations(tmp_path / "data") == [first.folder.name]

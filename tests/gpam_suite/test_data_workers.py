@@ -17,8 +17,8 @@ from gpam_suite.data.workers import BadLine, Workers, chunks, lines_between
 LINES = [f"{number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)]
 
 
-def joined():
-    return lambda lines: "".join(f"{line}\n" for line in lines)
+def same():
+    return list
 
 
 def strict():
@@ -44,15 +44,14 @@ def test_chunks_are_whole_lines_and_the_whole_text(tmp_path_factory, lines):
 
 
 def test_processes_give_what_one_gives(tmp_path, monkeypatch):
-    lines = [f"{number} é{'x' * (number % 90)}" for number in range(3000)]
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write(tmp_path, text=[f"{number} é{'x' * (number % 90)}" for number in range(3000)])
     monkeypatch.setattr(workers, "CHUNK", 1000)
     monkeypatch.setattr(workers, "WORTH_IT", 0)
     for number in (1, 3):
         with Workers(number) as pool:
-            found = list(pool.results((joined, ()), tmp_path / "text", "join text"))
+            found = list(pool.results((same, ()), tmp_path / "text", "join text"))
             assert len(found) > 50
-            assert "".join(found) == (tmp_path / "text").read_text(encoding="utf-8")
+            assert [line for lines in found for line in lines] == read_lines(tmp_path / "text")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -68,31 +67,26 @@ def test_a_preparation_is_the_same_with_any_number_of_processes(tmp_path, monkey
     monkeypatch.setattr(workers, "CHUNK", 64)
     monkeypatch.setattr(workers, "WORTH_IT", 128)
     options = PLAIN | {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 12}
-    files = [
-        prepare(parallel(tmp_path / "raw"), options, {"data": tmp_path / str(number), "workers": number}).manifest[
-            "files"
-        ]
-        for number in (1, 3)
-    ]
-    assert files[0] == files[1]
+    dataset = parallel(tmp_path / "raw")
+    one, three = (prepare(dataset, options, {"data": tmp_path / str(n), "workers": n}).manifest for n in (1, 3))
+    assert one["files"] == three["files"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_memory_does_not_grow_with_the_text(tmp_path):
-    """The peak of a preparation of twelve times the lines, from the same words, in a process of its own."""
+    """The peak of a preparation, and that of one of twelve times the lines, of the same words, behind it."""
     code = (
         "import json, sys; from gpam_suite.data import prepare\n"
-        "prepare(*map(json.loads, sys.argv[1:]))\n"
-        "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
+        "for dataset in json.loads(sys.argv[1]):\n"
+        "    prepare(dataset, *map(json.loads, sys.argv[2:]))\n"
+        "    print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
     )
-    peaks = []
-    for times in (2, 24):  # 1.2 and 15 MB
-        dataset = monolingual(tmp_path / f"raw{times}", train_txt=LINES * times)
-        options = PLAIN | {"bpe": "subword_nmt", "bpe_size": 50}
-        words = [json.dumps(part) for part in (dataset, options, {"data": str(tmp_path / "data"), "workers": 1})]
-        ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
-        peaks.append(int(ended.stdout) / 1024)
-    assert peaks[1] - peaks[0] < 16, peaks  # MB; the lines in a list would be 50
+    sets = [monolingual(tmp_path / f"raw{times}", train_txt=LINES * times) for times in (2, 24)]  # 1.2 and 15 MB
+    options = PLAIN | {"bpe": "subword_nmt", "bpe_size": 10}
+    words = map(json.dumps, (sets, options, {"data": str(tmp_path / "data"), "workers": 1}))
+    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    small, large = (int(line) / 1024 for line in ended.stdout.split())
+    assert large - small < 16, (small, large)  # MB; the lines in a list would be 50
 
 
 @given(st.binary(max_size=60))

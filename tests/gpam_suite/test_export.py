@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,6 @@ from gpam_suite.records.folder import read_record
 from gpam_suite.run.run import run
 from gpam_suite.tools.export import export
 from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, _drawn, load
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def exported(base: Path, *overrides: str) -> tuple[Path, Path]:
@@ -78,22 +74,18 @@ def test_the_folder_names_no_place_and_its_card_says_what_it_is(lm, nmt):
             assert str(output.parent).encode() not in path.read_bytes(), path.name
 
 
-def test_command_line(lm, nmt):
-    script = [sys.executable, str(ROOT / "scripts" / "use.py")]
+def test_command_line(lm, nmt, command):
     text = (lm[1].parent / "text" / "test.txt").read_bytes()
-    ended = subprocess.run([*script, "perplexity", str(lm[1])], input=text, capture_output=True, check=True)
-    assert ended.stdout.decode().startswith(
-        f"perplexity {read_record(lm[0])['metrics']['test_perplexity']:.2f} by word"
-    )
+    _, printed, _ = command("use.py", "perplexity", lm[1], given=text)
+    assert printed.startswith(f"perplexity {read_record(lm[0])['metrics']['test_perplexity']:.2f} by word")
     text = (nmt[1].parent / "text" / "test.cs").read_bytes()
-    ended = subprocess.run([*script, "translate", str(nmt[1])], input=text, capture_output=True, check=True)
-    assert ended.stdout == (nmt[0] / "hypotheses.txt").read_bytes()
-    ended = subprocess.run([*script, "translate"], capture_output=True, check=False, text=True)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "the following arguments are required: folder" in ended.stderr
-    words = ["write", str(lm[1]), "--tokens", "30", "--temperature", "0.8", "--top-k", "5", "--seed", "3"]
-    ended = subprocess.run([*script, *words], input=b"kan\n", capture_output=True, check=True)
-    assert ended.stdout.decode() == load(lm[1]).write("kan", 30, 0.8, 5, seed=3) + "\n"
+    _, printed, _ = command("use.py", "translate", nmt[1], given=text)
+    assert printed == (nmt[0] / "hypotheses.txt").read_text(encoding="utf-8")
+    code, printed, said = command("use.py", "translate")
+    assert (code, printed) == (2, "") and "the following arguments are required: folder" in said
+    words = ["--tokens", 30, "--temperature", 0.8, "--top-k", 5, "--seed", 3]
+    code, printed, _ = command("use.py", "write", lm[1], *words, given=b"kan\n")
+    assert (code, printed) == (0, load(lm[1]).write("kan", 30, 0.8, 5, seed=3) + "\n")
 
 
 def test_a_language_model_writes_by_its_own_probabilities(lm):
@@ -136,46 +128,33 @@ def test_what_a_model_cannot_do_is_said(lm, nmt):
         load(nmt[1]).translate("a " * 5000)
 
 
+def change(folder: Path, act) -> None:
+    """Let ``act`` change the configuration of a folder."""
+    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    act(config)
+    (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+
+
 def cut(folder: Path) -> None:
     path = folder / WEIGHTS
     path.write_bytes(path.read_bytes()[:-8])
-
-
-def exchange(folder: Path) -> None:
-    (folder / "dict.txt").write_text("a 1\n", encoding="utf-8")
-
-
-def lose(folder: Path) -> None:
-    (folder / "codes.txt").unlink()
-
-
-def of_another_model(folder: Path) -> None:
-    _change(folder, lambda config: config["fairseq"]["model"].update(decoder_layers=1))
-
-
-def other_format(folder: Path) -> None:
-    _change(folder, lambda config: config.update(format=99))
-
-
-def no_json(folder: Path) -> None:
-    (folder / CONFIG).write_text("{", encoding="utf-8")
-
-
-def _change(folder: Path, change) -> None:
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    change(config)
-    (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
         (cut, "model.safetensors is cut off or not the file that was exported"),
-        (exchange, "dict.txt is cut off or not the file that was exported"),
-        (lose, "codes.txt is missing"),
-        (of_another_model, "parameters differ from config.json"),
-        (other_format, "is not of format 1"),
-        (no_json, "config.json is not JSON"),
+        (
+            lambda folder: (folder / "dict.txt").write_text("a 1\n"),
+            "dict.txt is cut off or not the file",
+        ),
+        (lambda folder: (folder / "codes.txt").unlink(), "codes.txt is missing"),
+        (
+            lambda folder: change(folder, lambda config: config["fairseq"]["model"].update(decoder_layers=1)),
+            "parameters differ from config.json",
+        ),
+        (lambda folder: change(folder, lambda config: config.update(format=99)), "is not of format 1"),
+        (lambda folder: (folder / CONFIG).write_text("{"), "config.json is not JSON"),
     ],
 )
 def test_a_folder_that_is_not_whole_is_refused(lm, tmp_path, spoil, sentence):

@@ -15,24 +15,15 @@ from gpam_suite.stats.curves import learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
 
-def _lambda_runs(**fields):
+def _lambda_runs():
     """lambda_pos 0 and 1 against three lambda_neg, two seeds, and softmax."""
-    runs = [make_record(seed=seed, value=30.0 + 0.1 * seed, **fields) for seed in (1, 2)]
+    runs = [make_record(seed=seed, value=30.0 + 0.1 * seed) for seed in (1, 2)]
     for pos in (0.0, 1.0):
         for neg in (0.0, 0.5, 1.0):
             options = {"lambda_pos": pos, "lambda_neg": neg, "trainable": False}
             label = f"lambda_pos={pos},lambda_neg={neg}"
-            runs += [
-                make_record(
-                    model="dagpam",
-                    seed=seed,
-                    value=29.0 + pos - neg + 0.1 * seed,
-                    options=options,
-                    overrides_label=label,
-                    **fields,
-                )
-                for seed in (1, 2)
-            ]
+            own = {"model": "dagpam", "options": options, "overrides_label": label}
+            runs += [make_record(seed=seed, value=29.0 + pos - neg + 0.1 * seed, **own) for seed in (1, 2)]
     return runs
 
 
@@ -48,22 +39,19 @@ def _plot(results, name):
 def test_sweep_is_found_with_its_lines(tmp_path):
     store(tmp_path, *_lambda_runs())
     (sweep,) = find_sweeps(_aggregate(tmp_path).rows)
-    assert (sweep.model, sweep.option, sweep.tied) == ("dagpam", "lambda_neg", ())
-    assert list(sweep.lines) == [r"$\lambda_+$ = 0", r"$\lambda_+$ = 1"]
-    assert [[x for x, _ in points] for points in sweep.lines.values()] == [[0.0, 0.5, 1.0]] * 2
+    assert (sweep.model, list(sweep.lines)) == ("dagpam", [0.0, 1.0])
+    assert [[row.options["lambda_neg"] for row in line] for line in sweep.lines.values()] == [[0.0, 0.5, 1.0]] * 2
 
 
-def test_sweep_of_tied_lambdas_is_one_line(tmp_path):
-    store(
-        tmp_path,
-        *[
-            make_record(model="dagpam", options={"lambda_pos": x, "lambda_neg": x}, overrides_label=f"lambda={x}")
-            for x in (0.2, 0.5, 1.0)
-        ],
-    )
-    (sweep,) = find_sweeps(_aggregate(tmp_path).rows)
-    assert set(sweep.tied) == {"lambda_pos", "lambda_neg"}
-    assert [[x for x, _ in points] for points in sweep.lines.values()] == [[0.2, 0.5, 1.0]]
+def test_what_differs_in_more_than_lambdas_is_no_sweep(tmp_path):
+    options = [{"lambda_pos": 0.5, "lambda_neg": x} for x in (0.2, 0.5, 1.0)]
+    runs = [
+        make_record(model="dagpam", options=own, overrides_label=f"lambda_neg={own['lambda_neg']}") for own in options
+    ]
+    store(tmp_path, *runs[:2], {**runs[2], "overrides_label": "lambda_neg=1.0,dropout_on=combined"})
+    assert find_sweeps(_aggregate(tmp_path).rows) == []
+    store(tmp_path, runs[2])
+    assert len(find_sweeps(_aggregate(tmp_path).rows)) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,11 +66,6 @@ def test_sweep_of_tied_lambdas_is_one_line(tmp_path):
 def test_what_rows_sum_to(tmp_path, options, wanted):
     store(tmp_path, make_record(model="dagpam", options=options))
     assert rows_sum(_aggregate(tmp_path).rows[0]) == wanted
-
-
-def test_two_models_are_no_sweep(tmp_path):
-    store(tmp_path, make_record(), make_record(model="dagpam", options={"lambda_neg": 1.0}))
-    assert find_sweeps(_aggregate(tmp_path).rows) == []
 
 
 def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
@@ -167,9 +150,7 @@ def test_curve_is_mean_and_range_over_seeds(tmp_path):
     curve = learning_curve(_aggregate(tmp_path).rows[0])
     assert curve.quantity == "token_perplexity"
     assert curve.updates.tolist() == [10, 20, 30]  # 25 is one seed's only
-    assert curve.mean.tolist() == [105.0, 51.0, 38.0]
-    assert curve.low.tolist() == [100.0, 50.0, 36.0]
-    assert curve.high.tolist() == [110.0, 52.0, 40.0]
+    assert curve.values.tolist() == [[100.0, 50.0, 40.0], [110.0, 52.0, 36.0]]
     assert curve.after(15).updates.tolist() == [20, 30]
 
 
@@ -179,14 +160,14 @@ def test_a_resumed_run_counts_its_later_row_and_drops_a_torn_one(tmp_path):
     with (record.folder / "metrics.jsonl").open("a") as file:
         file.write('{"update": 30, "split": "va')
     curve = learning_curve(_aggregate(tmp_path).rows[0])
-    assert curve.mean.tolist() == [100.0, 50.0]
+    assert curve.values.tolist() == [[100.0, 50.0]]
 
 
 def test_curve_of_losses_where_no_perplexity_was_logged(tmp_path):
     (record,) = store(tmp_path, make_record(task="nmt"))
     for update in (1, 2):
         append_history(record.folder, {"update": update, "split": "valid", "loss_bits": 3.0 / update})
-    assert learning_curve(_aggregate(tmp_path).rows[0]).mean.tolist() == [3.0, 1.5]
+    assert learning_curve(_aggregate(tmp_path).rows[0]).values.tolist() == [[3.0, 1.5]]
     (whole,) = painted(_plot(tmp_path, "learning-curves"))  # two points have no second half
     assert whole.get_ylabel() == "Validation loss in bits per token"
     assert title("token_perplexity", "recall") == "Validation perplexity per answer"

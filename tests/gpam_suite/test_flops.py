@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpam.attention import functional
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
-from gpam_suite.run.flops import train_flops_per_token
+from gpam_suite.run.counts import train_flops_per_token
 
 
 @pytest.mark.parametrize("case", [CASES["lm_laptop"], CASES["nmt_laptop"]], ids=lambda case: case.name)

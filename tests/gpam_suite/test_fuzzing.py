@@ -1,9 +1,9 @@
-"""A sample of the cases that ``make soak PARTS=bad-input`` runs in full, the same ones every time."""
+"""A sample of the cases that ``make soak PARTS=drawn-input`` runs in full, the same ones every time."""
 
 import pytest
+from fuzzing.full import TARGETS
 from fuzzing.guided import NOT_INSTALLED, guide
 from fuzzing.target import fuzz, memory_folder
-from fuzzing.targets import TARGETS
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from data_helpers import PLAIN, monolingual, preparations
-from runs import TINY_LM, composed, places, write_text
+from runs import TINY_LM, composed, places, run_here, write_text
 
 from gpam_suite.common.failures import to_mend
 from gpam_suite.data import prepare
@@ -81,7 +81,7 @@ def test_a_full_disk_while_training(disk, tmp_path, capsys):
     folder = disk("180k")
     words = [f"paths.results={folder}/results", f"paths.data={tmp_path}/data", "fairseq.optimization.max_update=4"]
     cfg = composed(*TINY_LM, *words, f"dataset.folder={write_text(tmp_path / 'text')}")
-    assert "full" in said(lambda: run(cfg), capsys)
+    assert "full" in said(lambda: run_here(cfg), capsys)
     assert not list(folder.rglob("record.json"))
     left = list(folder.rglob("*.pt"))
     assert all("model" in torch.load(path, weights_only=True) for path in left)
@@ -89,14 +89,14 @@ def test_a_full_disk_while_training(disk, tmp_path, capsys):
 
 def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypatch):
     cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={write_text(tmp_path / 'text')}")
-    stock = run_module.worker_command
+    stock = run_module.workers
 
-    def vanish(*words):
+    def vanish(*given):
         shutil.rmtree(tmp_path / "data")
-        return stock(*words)
+        return stock(*given)
 
-    monkeypatch.setattr(run_module, "worker_command", vanish)
-    assert "is gone while it was needed" in said(lambda: run(cfg), capsys)
+    monkeypatch.setattr(run_module, "workers", vanish)
+    assert "is gone while it was needed" in said(lambda: run_here(cfg), capsys)
     assert not list(tmp_path.rglob("record.json"))
 
 

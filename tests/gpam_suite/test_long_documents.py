@@ -4,12 +4,12 @@ import gzip
 import hashlib
 from itertools import pairwise
 
-import pooch
 import pytest
 import sacrebleu
 from data_helpers import mirror, node
 from hypothesis import given
 from hypothesis import strategies as st
+from local_server import serving
 from omegaconf import OmegaConf
 from runs import TINY, composed, places
 
@@ -139,7 +139,7 @@ def test_other_files_are_refused(read, match):
         read()
 
 
-def small(folder, german=GERMAN, english=ENGLISH, **changes):
+def small(folder, german=GERMAN, english=ENGLISH, address="https://one.example", **changes):
     """A node of the shipped kind over three copies of small documents in a mirror folder."""
     folder.mkdir(parents=True, exist_ok=True)
     sides, table = {"de": plain(german)[0], "en": plain(english)[0]}, plain(german)[1]
@@ -148,7 +148,7 @@ def small(folder, german=GERMAN, english=ENGLISH, **changes):
     for language, text in sides.items():
         (folder / f"{language}.gz").write_bytes(gzip.compress(text))
         checksum = f"sha256:{hashlib.sha256(text).hexdigest()}"
-        urls = [f"https://one.example/{language}.xml"]
+        urls = [f"{address}/{language}.xml"]
         entry[language] = {"mirror": f"{language}.gz", "urls": urls, "checksums": [checksum]}
     sets = {"train": {"a": entry, "b": entry}, "valid": {"c": entry}, "test": {"d": entry}}
     return node("ted_docs_de_en", **({"sets": sets, "budget": 8} | changes))
@@ -171,24 +171,17 @@ def test_pieces_are_prepared_with_their_documents(tmp_path):
     assert read_lines(turned.reference("test"))[-1] == JOIN.join(GERMAN[2])
 
 
-def test_the_original_xml_is_downloaded(tmp_path, monkeypatch):
-    dataset = small(tmp_path)
-    content = {"de.xml": xml(GERMAN), "en.xml": xml(ENGLISH)}
-
-    def retrieve(url, known_hash, fname, path, downloader):
-        path.mkdir(parents=True, exist_ok=True)
-        (path / fname).write_bytes(content[fname])
-
-    monkeypatch.setattr(pooch, "retrieve", retrieve)
-    there = prepare(dataset, MOSES, {"data": tmp_path / "here", "mirror": tmp_path})
-    prepared = prepare(dataset, MOSES, {"data": tmp_path / "there", "mirror": None})
-    assert prepared.manifest["checksum"] == there.manifest["checksum"]
-    assert prepared.folder.name == there.folder.name  # the same text, wherever it came from
-    content["en.xml"] = xml(ENGLISH[:2])
-    with pytest.raises(
-        UsageError, match=r"dataset\.sets\.train\.a\.en, .*: 2 documents .* wanted 3 with one of sha256"
-    ):
-        prepare(dataset, MOSES, {"data": tmp_path / "again", "mirror": None})
+def test_the_original_xml_is_downloaded(tmp_path):
+    with serving(de_xml=xml(GERMAN), en_xml=xml(ENGLISH)) as server:
+        dataset = small(tmp_path, address=server.address)
+        there = prepare(dataset, MOSES, {"data": tmp_path / "here", "mirror": tmp_path})
+        prepared = prepare(dataset, MOSES, {"data": tmp_path / "there", "mirror": None})
+        assert prepared.manifest["checksum"] == there.manifest["checksum"]
+        assert prepared.folder.name == there.folder.name  # the same text, wherever it came from
+        server.files["/en.xml"] = xml(ENGLISH[:2])
+        match = r"dataset\.sets\.train\.a\.en, .*: 2 documents .* wanted one of sha256"
+        with pytest.raises(UsageError, match=match):
+            prepare(dataset, MOSES, {"data": tmp_path / "again", "mirror": None})
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from runs import TINY_LM, composed, places, write_text
+from runs import TINY_LM, composed, places, run_here, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.stopping import STOPPED_EXIT
@@ -24,8 +22,8 @@ from gpam_suite.config.device_batches import PRECISIONS, shared
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import rank_log
 from gpam_suite.records.folder import read_history, read_record
-from gpam_suite.run.launch import wait_for
-from gpam_suite.run.ranks import check_place, place_of
+from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.processes import Worker, check_place, first_ended, place_of
 from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,9 +43,9 @@ def folders(tmp_path_factory):
     base = tmp_path_factory.mktemp("devices")
     common = [*TWICE, *places(base), f"dataset.folder={write_text(base / 'text')}"]
     found = []
-    for overrides in ([], ["gpu=cpu2"]):
+    for how, overrides in ((run_here, []), (run, ["gpu=cpu2"])):
         cfg = composed(*common, *overrides)
-        run(cfg)
+        how(cfg)
         found.append(folder_of(cfg))
     return common, *found
 
@@ -74,37 +72,9 @@ def test_two_processes_train_like_one_with_twice_the_update_frequency(folders):
     assert together["attention_modules"] == alone["attention_modules"]
 
 
-@contextmanager
-def second_host() -> Iterator[tuple[list[str], str, tuple[str, str]]]:
-    """What starts a command on a second host, the first host's address as it sees it, and the network interfaces of
-    both: a network namespace behind a cable of its own, or a second address of this machine where none can be made."""
-    name, subnet = f"gpam{os.getpid()}", f"10.213.{os.getpid() % 256}"  # another's tests may run beside these
-    cable, end = f"{name}a", f"{name}b"
-    steps = [
-        f"ip netns add {name}",
-        f"ip link add {cable} type veth peer name {end}",
-        f"ip link set {end} netns {name}",
-        f"ip addr add {subnet}.1/30 dev {cable}",
-        f"ip link set {cable} up",
-        f"ip netns exec {name} ip addr add {subnet}.2/30 dev {end}",
-        f"ip netns exec {name} ip link set {end} up",
-        f"ip netns exec {name} ip link set lo up",
-    ]
-    try:
-        for step in steps:
-            subprocess.run(step.split(), check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        yield [], "127.0.0.2", ("lo", "lo")
-    else:
-        yield ["ip", "netns", "exec", name], f"{subnet}.1", (cable, end)
-    finally:
-        for step in (f"ip link del {cable}", f"ip netns del {name}"):
-            if shutil.which("ip"):
-                subprocess.run(step.split(), check=False, capture_output=True)
-
-
 def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path):
-    """torchrun on two hosts, from the checkpoint of update 1 on: the next are those of the run that was not stopped."""
+    """torchrun on two addresses of this machine, from the checkpoint of update 1 on: the next are those of the run that
+    was not stopped."""
     common, _, two = folders
     results = tmp_path / "results"
     folder = results / two.relative_to(two.parents[3])
@@ -113,27 +83,16 @@ def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    overrides = [*common, "gpu=cpu2", f"paths.results={results}"]
-    with second_host() as (on_second, address, interfaces):
-        hosts = []
-        for number, network in enumerate(interfaces):
-            command = [
-                *(on_second if number else []),
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                "--nnodes=2",
-                "--nproc-per-node=1",
-            ]
-            command += [f"--node-rank={number}", f"--master-addr={address}", f"--master-port={port}"]
-            command += [str(ROOT / "scripts" / "train.py"), *overrides]
-            variables = {**os.environ, "GLOO_SOCKET_IFNAME": network}
-            hosts.append(subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
-        try:
-            said = [host.communicate(timeout=240)[0].decode() for host in hosts]
-        finally:
-            for host in hosts:
-                host.kill()
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    torchrun += ["--master-addr=127.0.0.2", f"--master-port={port}"]
+    script = [str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={results}"]
+    told = {"env": {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    hosts = [subprocess.Popen([*torchrun, f"--node-rank={number}", *script], **told) for number in (0, 1)]
+    try:
+        said = [host.communicate(timeout=240)[0].decode() for host in hosts]
+    finally:
+        for host in hosts:
+            host.kill()
     assert [host.returncode for host in hosts] == [0, 0], "\n".join(said)
     assert rank_log(folder, 1).is_file()
     assert read_record(folder)["metrics"] == pytest.approx(read_record(two)["metrics"], rel=1e-5)
@@ -158,16 +117,40 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path):
     assert not (folder / "record.json").exists()
 
 
-def test_the_first_that_fails_gives_the_reason_and_ends_the_others(tmp_path, capfd):
-    rank_log(tmp_path, 1).write_text("Traceback\nValueError: out of tea\n")
-    hangs = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    fails = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    assert wait_for([hangs, fails], tmp_path) == 3
-    assert capfd.readouterr().err == "ValueError: out of tea\n"
-    assert hangs.returncode is not None
-    killed = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
-    assert wait_for([killed], tmp_path) == 1
-    assert capfd.readouterr().err == "process 0 was ended by SIGKILL, which the system sends where memory has run out\n"
+def test_the_first_that_fails_gives_the_reason_and_ends_the_others(folders, tmp_path, monkeypatch):
+    common, *_ = folders
+    cfg = composed(*common, "gpu=cpu2", f"paths.results={tmp_path}")
+    popen, started = subprocess.Popen, []
+
+    def stand_in(command, **given):
+        if "gpam_suite.run.worker" in command:
+            command = ["sh", "-c", "test $RANK = 0 && exec sleep 60; echo ValueError: out of tea >&2; exit 7"]
+        started.append(popen(command, **given))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", stand_in)
+    with pytest.raises(RunFailed, match="failed: ValueError: out of tea"):
+        run(cfg)
+    assert read_record(folder_of(cfg))["reason"] == "ValueError: out of tea"
+    assert all(process.returncode is not None for process in started)
+
+
+def test_of_workers_the_one_that_ended_the_others_is_told(tmp_path):
+    def worker(rank, code):
+        log = rank_log(tmp_path, rank)
+        log.write_text("before\nTraceback\nValueError: out of tea\n\n")
+        return Worker(rank, SimpleNamespace(poll=lambda: code, returncode=code), log, len("before\n"))
+
+    killed = "was ended by SIGKILL, which the system sends where memory has run out"
+    for codes, told, words in (
+        ((None, 3), 1, "ValueError: out of tea"),
+        ((-9, None), 0, f"the process {killed}"),
+        ((0, -9), 1, f"process 1 {killed}"),
+    ):
+        ended = first_ended([worker(rank, code) for rank, code in enumerate(codes)], 0)
+        assert (ended.rank, ended.last_words()) == (told, words)
+    assert first_ended([worker(0, 0), worker(1, None)], 0) is None
+    assert first_ended([worker(0, 0), worker(1, 0)], 0).rank == 0
 
 
 # --------------------------------------------------------------------------------------- the same tokens in each update

@@ -1,15 +1,12 @@
 """Where the runs of an experiment stand, as their folders say."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
 from record_factory import add_config, make_record, store
 
 from gpam.errors import UsageError
-from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import append_history
 from gpam_suite.run.members import members, row, seconds_left
 
@@ -49,13 +46,12 @@ def test_no_pace_no_time_left():
     assert seconds_left([{"update": 1, "train_seconds": 1.0}], 10) is None
 
 
-def test_the_command_counts_what_has_begun(running, tmp_path):
+def test_what_has_begun_is_counted(running, tmp_path):
     killed_at_once = running.with_name("seed3-12345678") / ".lock"
     killed_at_once.parent.mkdir()
     killed_at_once.touch()
-    command = [sys.executable, str(ROOT / "scripts" / "watch.py"), str(tmp_path), "x"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "| dagpam-lambda_neg=0.25 seed2 | running |" in ended.stdout
-    assert ended.stdout.endswith("0 of 1 finished, 1 running\n\n")
+    table, said = members(tmp_path, "x").blocks
+    assert [cells[:2] for cells in table.cells] == [["dagpam-lambda_neg=0.25 seed2", "running"]]
+    assert said == "0 of 1 finished, 1 running"
     with pytest.raises(UsageError, match=r"runs/y has begun; wanted one of x"):
         members(tmp_path, "y")

@@ -11,13 +11,12 @@ from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
 from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import evaluate
+from gpam_suite.evaluate.translation import evaluate, sentences_of
 from gpam_suite.inside.models import untrained
-from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, replaced, table
-from gpam_suite.inside.perturb.kinds import KINDS, Settings
-from gpam_suite.inside.perturb.language_model import Blocks
-from gpam_suite.inside.perturb.perturb_runs import perturbed
-from gpam_suite.inside.perturb.translation import Sentences
+from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, replaced
+from gpam_suite.inside.perturb.noise import NOISE, noisy
+from gpam_suite.inside.perturb.perturb_runs import KINDS, perturbed
+from gpam_suite.inside.perturb.readers import Blocks, Sentences
 
 OPTIONS = {"lm": TINY_LM, "nmt": TINY_NMT}
 READERS = {"lm": Blocks, "nmt": Sentences}
@@ -45,19 +44,18 @@ def _loss(reader, kind, tokens, at):
     if kind == "lm":
         return reader.loss([(tokens, reader.clean[at])])
     lines = reader._target.ids(f"{reader.references[at]}\n")
-    pairs = reader._pairs([tokens], [lines])
+    pairs = sentences_of([tokens], reader.task, [lines])
     return reader.loss(pairs.collater([pairs[0]]))
 
 
 @pytest.mark.parametrize("kind", ["lm", "nmt"])
-@pytest.mark.parametrize("mechanism", ["softmax", "dagpam"])
-def test_gains_are_first_order_changes_of_the_loss(made, kind, mechanism):
+def test_gains_are_first_order_changes_of_the_loss(made, kind):
     """Brute force: the loss with one embedding moved a little towards that of each symbol, in float64."""
-    reader, *_ = made(kind, f"model={mechanism}")
+    reader, *_ = made(kind, "model=dagpam")
     reader.model.get_normalized_probs = lambda output, **_: output[0].log_softmax(-1)  # fairseq's own is in float32
     clean = reader.read(reader.texts)
     gradients = reader.gradients(clean)  # in batches, with padding
-    embeddings, allowed = table(reader.embedding, len(reader.dictionary)), ordinary(reader.dictionary)
+    embeddings, allowed = reader.embedding.weight.detach(), ordinary(reader.dictionary)
     at = 3
     tokens, step = clean[at], 1e-5
     before = reader.embedding
@@ -104,25 +102,6 @@ def test_gains_are_first_order_changes_of_the_loss(made, kind, mechanism):
         assert float(gain[place]) == pytest.approx(max(others.values()))
 
 
-@pytest.mark.parametrize("kind", ["lm", "nmt"])
-def test_the_adversary_raises_the_loss_on_average(made, kind):
-    reader, *_ = made(kind, texts=12)
-    clean = reader.read(reader.texts)
-    embeddings, allowed = table(reader.embedding, len(reader.dictionary)), ordinary(reader.dictionary)
-    worse, noise = [], []
-    draw = torch.Generator().manual_seed(1)
-    for at, (tokens, gradient) in enumerate(zip(clean, reader.gradients(clean), strict=True)):
-        gain, substitute = best_substitutes(tokens, gradient, embeddings, allowed)
-        attacked = replaced(tokens, gain, substitute, 0.3, 0.5)
-        anything = torch.where(allowed[tokens], allowed.nonzero().flatten()[-1], tokens)
-        random = anything[torch.randint(len(anything), (len(tokens),), generator=draw)]
-        with torch.no_grad():
-            before = float(_loss(reader, kind, tokens, at))
-            worse.append(float(_loss(reader, kind, attacked, at)) - before)
-            noise.append(float(_loss(reader, kind, torch.where(attacked != tokens, random, tokens), at)) - before)
-    assert sum(worse) > 0 and sum(worse) > 2 * sum(noise)
-
-
 def test_special_symbols_stay_and_are_not_put_in(made):
     reader, *_ = made("lm")
     dictionary = reader.dictionary
@@ -151,7 +130,7 @@ def test_only_the_first_reading_of_a_shared_table_counts():
 
 @pytest.mark.parametrize("kind", ["lm", "nmt"])
 def test_every_kind_gives_a_score_and_the_same_again(made, kind):
-    settings = Settings(KINDS, (0.1, 0.5), seed=1, texts=6)
+    settings = {"kinds": KINDS, "rates": [0.1, 0.5], "seed": 1}
     reader, *_ = made(kind)
     found = perturbed(reader, settings)
     assert found == perturbed(reader, settings)
@@ -245,13 +224,13 @@ def test_text_by_character_is_read_as_it_is(tmp_path):
         assert text_of(context) == raw and raw + text_of(clean) in test
         assert 15 <= len(context) <= 27 and 15 <= len(clean) <= 27  # 24 are 3/8 of 64; words and lines stay whole
     assert reader.words == sum(map(len, reader.clean))
-    for kind in ("characters", "dropped", "swapped"):
-        noisy, _ = Settings(KINDS, (0.5,), seed=1, texts=8).noisy(kind, 0.5, reader.texts, reader.letters)
-        for ids in reader.read(noisy):
+    for kind in NOISE:
+        lines, _ = noisy(reader.texts, kind, 0.5, 1, reader.letters)
+        for ids in reader.read(lines):
             assert bool(ordinary(reader.dictionary)[ids].all())
             text_of(ids[:-1]).encode("utf-8", "surrogateescape")
-        assert noisy != reader.texts
-    assert perturbed(reader, Settings(KINDS, (0.5,), seed=1, texts=8))["texts"] == 8
+        assert lines != reader.texts
+    assert perturbed(reader, {"kinds": KINDS, "rates": [0.5], "seed": 1})["texts"] == 8
 
 
 def test_a_sub_word_is_not_its_own_substitute():

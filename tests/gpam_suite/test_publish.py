@@ -13,8 +13,7 @@ from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import append_history, read_records
 from gpam_suite.records.metrics import METRICS
-from gpam_suite.report import markers
-from gpam_suite.report.publish import PAGES, publish, remake
+from gpam_suite.report.publish import PAGES, PART, publish, remake
 
 TITLES = {"small_lm": {"title": "A small language model", "shown": "verdict"}}
 
@@ -31,9 +30,8 @@ def published(tmp_path):
 
 
 def runs(results, *seeds):
-    for record in store(
-        results, *[make_record(model=m, seed=k, value=30.0 + k) for m in ("softmax", "dagpam") for k in seeds]
-    ):
+    made = [make_record(model=m, seed=k, value=30.0 + k) for m in ("softmax", "dagpam") for k in seeds]
+    for record in store(results, *made):
         add_history(record, record.headline)
         append_history(record.folder, {"update": 1, "split": "gradient", "query/a": 1.0})
         add_document_scores(record)
@@ -130,12 +128,12 @@ _TARGET = re.compile(r"\]\([^)]*\)|https?://\S+|arXiv \S+|<!--.*?-->", re.DOTALL
 
 def generated(text):
     """What stands between the markers."""
-    return "\n".join(match[0].removeprefix(match[1]) for match in markers.PART.finditer(text))
+    return "\n".join(match[0].removeprefix(match[1]) for match in PART.finditer(text))
 
 
 def by_hand(text):
     """What a person wrote: the text without generated parts, code, and the targets of links."""
-    return _TARGET.sub(" ", _CODE.sub(" ", markers.PART.sub(" ", text)))
+    return _TARGET.sub(" ", _CODE.sub(" ", PART.sub(" ", text)))
 
 
 def numbers(text):

@@ -17,43 +17,41 @@ from gpam_suite.records.folder import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
+import reproduce as script  # noqa: E402
+
+SIZES = ("layers=1", "embed_dim=16", "ffn_embed_dim=16", "attention_heads=2")
 SHORT = [
     "tracking.mode=disabled",
     "fairseq.optimization.max_update=2",
     "fairseq.dataset.max_tokens=256",
     "fairseq.dataset.validate_interval_updates=2",
     "preprocessing.bpe_size=300",
-    *(
-        f"fairseq.model.decoder_{size}"
-        for size in ("layers=1", "embed_dim=16", "ffn_embed_dim=16", "attention_heads=2")
-    ),
+    *(f"fairseq.model.decoder_{size}" for size in SIZES),
 ]
-NMT = [
-    *(
-        f"fairseq.model.encoder_{size}"
-        for size in ("layers=1", "embed_dim=16", "ffn_embed_dim=16", "attention_heads=2")
-    ),
-    "dataset.pairs=300",
-    "dataset.valid_pairs=20",
-    "dataset.test_pairs=20",
-]
+ENCODER = [f"fairseq.model.encoder_{size}" for size in SIZES]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
+@pytest.fixture
+def reproduce(monkeypatch, capsys, command):
+    """``reproduce(*words)``: the exit code, what was printed, and what was said on stderr, all in this process."""
+    said = []
 
+    def call(*words):
+        code, _, sentence = command(*words)
+        said.append(sentence)
+        return code
 
-def reproduce(results, data, *words):
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    script = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), "--scale", "laptop", "--results", str(results)]
-    command = [*script, *words, f"paths.data={data}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    def called(*words):
+        monkeypatch.setattr(script, "call", call)
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", *map(str, words)])
+        code = script.main()
+        last = capsys.readouterr()
+        return code, last.out, "".join([*said, last.err])
+
+    return called
 
 
 def test_data_of_ones_own_are_prepared(monkeypatch):
-    import reproduce as script
-
     called = []
     monkeypatch.setattr(script, "call", lambda *words: called.append(words) or 1)
     asked = argparse.Namespace(task="lm", sweep=False, results="r", models="softmax", seeds="1")
@@ -61,8 +59,11 @@ def test_data_of_ones_own_are_prepared(monkeypatch):
     assert called == [("prepare.py", "experiment=lm_laptop", "paths.results=r", "dataset=local_lm", "dataset.folder=x")]
 
 
-def test_language_models_side_by_side_end_in_a_table(tmp_path, data):
-    ended = reproduce(tmp_path, data, "--jobs", "2", "--models", "softmax,dagpam", "--seeds", "1", "lm", *SHORT)
+def test_language_models_side_by_side_end_in_a_table(tmp_path):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    words = ["--scale", "laptop", "--results", str(tmp_path), "--jobs", "2", "--models", "softmax,dagpam"]
+    command = [sys.executable, script.__file__, *words, "--seeds", "1", "lm", *SHORT, f"paths.data={tmp_path}/data"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
     assert ended.returncode == 0, ended.stderr
     records = read_records(tmp_path)
     assert sorted((record["model"], record["seed"], record["status"]) for record in records) == [
@@ -75,18 +76,18 @@ def test_language_models_side_by_side_end_in_a_table(tmp_path, data):
     assert (tmp_path / "README.md").is_file()
 
 
-def test_translation_with_a_control_and_a_rival(tmp_path, data):
-    models = "softmax_more_heads,differential"
-    ended = reproduce(tmp_path, data, "--jobs", "1", "--models", models, "--seeds", "1", "nmt", *SHORT, *NMT)
-    assert ended.returncode == 0, ended.stderr
+def test_translation_with_a_control_and_a_rival(tmp_path, monkeypatch, reproduce):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = ["--scale", "laptop", "--results", tmp_path, "--jobs", "1", "--seeds", "1"]
+    words += ["--models", "softmax_more_heads,differential", "nmt", *SHORT, *ENCODER, f"paths.data={tmp_path}/data"]
+    code, _, said = reproduce(*words, "dataset.pairs=300", "dataset.valid_pairs=20", "dataset.test_pairs=20")
+    assert code == 0, said
     classes = {record["model"]: set(record["attention_modules"].values()) for record in read_records(tmp_path)}
     assert classes == {"softmax_more_heads": {"Softmax"}, "differential": {"Differential"}}
 
 
 def test_the_sweep_has_softmax_beside_it_and_every_pair(tmp_path, monkeypatch):
     """What is started; trainings are as above, and the plot is held by the tests of figures."""
-    import reproduce as script
-
     called = []
     monkeypatch.setattr(script, "call", lambda *words: called.append(words) or 0)
     monkeypatch.setattr(sys, "argv", ["x", "--scale", "laptop", "--results", str(tmp_path), "--sweep", "lm", *SHORT])
@@ -110,49 +111,40 @@ def one_gpu(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("task", ["lm", "nmt"])
-def test_what_no_run_has_measured_is_said_to_be_unknown(one_gpu, task):
-    script = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), "--announce", "--scale", "paper", task]
-    ended = subprocess.run(script, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert f"{task}_paper" in ended.stdout and "3 seed(s)" in ended.stdout
-    assert f"its cost is not measured yet; after make setup, make plan EXPERIMENT={task}_paper" in ended.stdout
+def test_what_no_run_has_measured_is_said_to_be_unknown(one_gpu, reproduce, task):
+    code, said, _ = reproduce("--announce", "--scale", "paper", task)
+    assert code == 0
+    assert f"{task}_paper" in said and "3 seed(s)" in said
+    assert f"its cost is not measured yet; after make setup, make plan EXPERIMENT={task}_paper" in said
 
 
 def test_minutes_are_those_of_the_published_runs():
-    import reproduce as script
-
     with (ROOT / "results" / "runs.csv").open(newline="") as file:
         seconds = [float(run["train_seconds"]) for run in csv.DictReader(file) if run["experiment"] == "lm_laptop"]
     assert f"about {6 * sum(seconds) / len(seconds) / 2 / 60:.0f} minutes" in script.cost("lm_laptop", 6, 2)
 
 
-def test_the_papers_scale_wants_a_gpu(tmp_path):
-    ended = reproduce(tmp_path, tmp_path, "--scale", "paper", "nmt")
-    assert ended.returncode == 2
-    assert "SCALE=paper needs a GPU and none is visible" in ended.stderr
-
-
-def paper(results, data, mirror, *words):
-    """`make reproduce-... SCALE=paper` without a network."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    variables |= {"GPAM_OFFLINE": "1", "GPAM_MIRROR": str(mirror)}
-    script = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), "--scale", "paper", "--results", str(results)]
-    command = [*script, "--models", "softmax", "--seeds", "1", *words, f"paths.data={data}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+@pytest.fixture
+def paper(one_gpu, tmp_path, monkeypatch, reproduce):
+    """`make reproduce-... SCALE=paper` with one GPU, a mirror and no network: ``paper(task, *words)``."""
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    monkeypatch.setenv("GPAM_OFFLINE", "1")
+    monkeypatch.setenv("GPAM_MIRROR", str(mirror))
+    words = ["--scale", "paper", "--results", tmp_path / "results", "--models", "softmax", "--seeds", "1"]
+    return lambda *more: reproduce(*words, *more, f"paths.data={tmp_path}/data")
 
 
 @pytest.mark.parametrize(
     ("task", "archive"), [("lm", "wikitext-103/wikitext-103-v1.zip"), ("nmt", "iwslt14.de-en/de-en.tgz")]
 )
-def test_the_papers_scale_without_a_network_says_what_is_missing(one_gpu, tmp_path, task, archive):
+def test_the_papers_scale_without_a_network_says_what_is_missing(paper, task, archive):
     """It gets as far as the download: no mistake of the configuration comes before."""
-    (tmp_path / "mirror").mkdir()
-    ended = paper(tmp_path / "results", tmp_path / "data", tmp_path / "mirror", task)
-    assert ended.returncode == 2
-    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("prepare.py: ")]
-    assert f"{archive} could not be had (" in said and "not asked, paths.offline is set" in said
-    assert said.endswith(f"set paths.mirror to a folder that holds {archive}")
-    assert "Traceback" not in ended.stderr
+    code, _, said = paper(task)
+    assert code == 2
+    (line,) = [line for line in said.splitlines() if line.startswith("prepare.py: ")]
+    assert f"{archive} could not be had (" in line and "not asked, paths.offline is set" in line
+    assert line.endswith(f"set paths.mirror to a folder that holds {archive}")
 
 
 def stand_in(task, mirror):
@@ -174,22 +166,21 @@ def stand_in(task, mirror):
 
 
 @pytest.mark.parametrize("task", ["lm", "nmt"])
-def test_the_papers_scale_goes_from_an_archive_to_a_table(one_gpu, tmp_path, task):
+def test_the_papers_scale_goes_from_an_archive_to_a_table(paper, tmp_path, task):
     """The whole way of the published recipe on an archive that stands in for the real one: read, prepared, trained for
     two updates by a model of the recipe's kind made small, evaluated, written into the table."""
     words = stand_in(task, tmp_path / "mirror")
     if task == "nmt":
-        words += ["preprocessing.bpe_size=60"]
+        words += ["preprocessing.bpe_size=60", *ENCODER]
         words += [f"dataset.corpora.train.0.lines={300 + 2 * 6}"]
         words += [f"dataset.corpora.test.{number}.lines={10 + number}" for number in range(5)]
-        words += [word for word in NMT if "encoder" in word]
     else:
         words += [f"fairseq.model.{key}='4,8'" for key in ("adaptive_input_cutoff", "adaptive_softmax_cutoff")]
         words += ["fairseq.task.tokens_per_sample=64", "fairseq.dataset.max_tokens=64", "evaluation.context_window=16"]
         words += ["fairseq.dataset.max_tokens_valid=64", "evaluation.max_tokens=64"]
     words += [word for word in SHORT if "bpe_size" not in word and "max_tokens" not in word]
-    ended = paper(tmp_path / "results", tmp_path / "data", tmp_path / "mirror", task, *words, "gpu=cpu")
-    assert ended.returncode == 0, ended.stderr
+    code, printed, said = paper(task, *words, "gpu=cpu")
+    assert code == 0, said
     (record,) = read_records(tmp_path / "results")
     assert record["status"] == "finished" and record["experiment"] == f"{task}_paper"
-    assert "| softmax | 1 |" in ended.stdout
+    assert "| softmax | 1 |" in printed

@@ -12,14 +12,7 @@ from gpam_suite.records.environment import ROOT
 
 
 def asked(*words, mirror=None, scripts=ROOT / "scripts"):
-    command = [
-        sys.executable,
-        "-S",
-        "-E",
-        str(scripts / "reproduce_ptb.py"),
-        "--announce",
-        *words,
-    ]  # -S: nothing installed
+    command = [sys.executable, "-S", "-E", str(scripts / "reproduce_ptb.py"), "--announce", *words]  # -S: nothing else
     variables = {"PATH": "/usr/bin:/bin"} | ({"GPAM_MIRROR": str(mirror)} if mirror else {})
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
@@ -40,19 +33,15 @@ def pretended(tmp_path):
     return tmp_path
 
 
-def test_it_says_whether_the_recipe_is_frozen(pretended):
+def test_it_says_the_cost_of_the_plan_and_whether_the_recipe_is_frozen(pretended):
     recipe = pretended / "configs" / "recipe" / "ptb_15x128.yaml"
     for text, unfrozen in (("# to be frozen\n", True), ("# frozen\n", False)):
         lines = [line for line in recipe.read_text().splitlines() if "frozen" not in line]
         recipe.write_text(text + "\n".join(lines) + "\n")
-        done = asked(mirror=pretended / "mirror", scripts=pretended / "scripts")
+        done = asked("--jobs", "4", mirror=pretended / "mirror", scripts=pretended / "scripts")
         assert done.returncode == 0 and ("runs of now do not count" in done.stdout) == unfrozen
-
-
-def test_it_says_the_cost_of_the_plan_first(pretended):
-    done = asked("--jobs", "4", mirror=pretended / "mirror", scripts=pretended / "scripts")
-    assert done.returncode == 0 and "34 runs, each 1 hour(s) of one core" in done.stdout
-    assert "4 at a time: about 9 hours" in done.stdout
+        assert "34 runs, each 1 hour(s) of one core" in done.stdout
+        assert "4 at a time: about 9 hours" in done.stdout
 
 
 def test_every_file_is_looked_at_before_anything_starts(pretended):

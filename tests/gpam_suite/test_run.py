@@ -9,13 +9,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+import sacrebleu
 import torch
 from omegaconf import OmegaConf
-from runs import TINY_LM, TINY_NMT, composed, places, write_text
+from runs import TINY_LM, TINY_NMT, composed, places, run_here, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
+from gpam_suite.data import prepare
 from gpam_suite.data.store import atomic
+from gpam_suite.evaluate.language_model import score_language_model, token_nll
+from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.report.page import build
@@ -40,7 +44,7 @@ def nmt(tmp_path_factory):
     base = tmp_path_factory.mktemp("nmt")
     text = write_text(base / "text", ("cs", "en"))
     cfg = composed(*TINY_NMT, *places(base), f"dataset.folder={text}", "model=dagpam")
-    run(cfg)
+    run_here(cfg)
     return cfg, folder_of(cfg)
 
 
@@ -147,8 +151,6 @@ def test_a_folder_in_the_place_of_a_record_is_named_before_training(lm):
 
 
 def test_a_cut_off_checkpoint_and_one_of_another_model_are_refused(lm, tmp_path):
-    from gpam_suite.evaluate.rescore import evaluate_again
-
     cfg, folder = lm
     mine = tmp_path / "run"
     shutil.copytree(folder, mine)
@@ -260,10 +262,10 @@ def test_a_cut_off_checkpoint_stops_a_resumed_run_with_one_sentence(lm):
     cut = folder / "checkpoints" / "checkpoint_last.pt"
     cut.write_bytes(content[: len(content) // 2])
     with pytest.raises(UsageError, match=r"checkpoint_last\.pt cannot be read, it seems cut off"):
-        run(other)
+        run_here(other)
     assert not (folder / "record.json").exists()
     cut.unlink()
-    run(other)
+    run_here(other)
     assert read_record(folder)["status"] == "finished"
 
 
@@ -271,13 +273,13 @@ def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):
     cfg, _ = lm
     diverging = OmegaConf.merge(cfg, {"fairseq": {"optimization": {"lr": [1e38], "clip_norm": 0.0}}})
     with pytest.raises(RunFailed):
-        run(diverging)
+        run_here(diverging)
     record = read_record(folder_of(diverging))
     assert record["status"] == "diverged"
     assert re.match(r"update \d+: (parameter|the (output|gradient) of) \S+ is not finite", record["reason"])
     failing = OmegaConf.merge(cfg, {"fairseq": {"dataset": {"max_tokens_valid": 2}}})
     with pytest.raises(RunFailed):
-        run(failing)
+        run_here(failing)
     assert read_record(folder_of(failing))["status"] == "failed"
 
 
@@ -286,20 +288,11 @@ def test_perplexity_is_what_fairseq_computes(lm):
     from fairseq import tasks, utils
     from fairseq_cli.eval_lm import eval_lm
 
-    from gpam_suite.config.compose import fairseq_config
-    from gpam_suite.data import prepare
-    from gpam_suite.data.prepared import fill_paths
-    from gpam_suite.evaluate.checkpoint import load_model
-    from gpam_suite.evaluate.language_model import score_language_model
-
     cfg, folder = lm
-    prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-    own = fairseq_config(cfg)
-    fill_paths(own, folder, prepared)
-    task = tasks.setup_task(own.task)
-    model = load_model(folder / "checkpoints" / "checkpoint_best.pt", own, task)
+    trained = open_trained(folder, cfg.paths)
+    task, model, own = trained.task, trained.model(), trained.complete
     for context in (0, 6):
-        ours = score_language_model(model, task, prepared, "test", context_window=context, max_tokens=64)
+        ours = score_language_model(model, task, trained.prepared, "test", context_window=context, max_tokens=64)
         narrower = OmegaConf.merge(own.task, {"tokens_per_sample": own.task.tokens_per_sample - context})
         stock_task = tasks.setup_task(narrower)
         dataset = stock_task.load_dataset("test") or stock_task.dataset("test")
@@ -315,10 +308,6 @@ def test_perplexity_is_what_fairseq_computes(lm):
 
 
 def test_bleu_is_what_sacrebleu_says_of_the_hypotheses(nmt):
-    import sacrebleu
-
-    from gpam_suite.data import prepare
-
     cfg, folder = nmt
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
     hypotheses = (folder / "hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
@@ -329,34 +318,40 @@ def test_bleu_is_what_sacrebleu_says_of_the_hypotheses(nmt):
     assert record["metrics"]["test_ter"] == sacrebleu.corpus_ter(hypotheses, [references]).score
 
 
-def test_context_window_scores_every_token_once_with_its_context():
-    """Against one forward pass a token, each with exactly the context that the protocol gives it."""
-    from gpam_suite.evaluate.language_model import token_nll
+class Echo(torch.nn.Module):
+    """A stand-in whose logits depend on everything it was shown; it counts what it computes."""
 
-    class Echo(torch.nn.Module):
-        """A stand-in whose logits depend on everything it was shown."""
+    def __init__(self):
+        super().__init__()
+        self.decoder = self
+        self.table = torch.nn.Embedding(11, 11)
+        self.read = self.projected = 0
 
-        def __init__(self):
-            super().__init__()
-            self.decoder = self
-            self.table = torch.nn.Embedding(11, 11)
+    def extract_features(self, tokens, _):
+        self.read += tokens.numel()
+        return self.table(tokens).cumsum(1), None
 
-        def extract_features(self, tokens, _):
-            return self.table(tokens).cumsum(1), None
+    def output_layer(self, features):
+        self.projected += features[..., 0].numel()
+        return features
 
-        def output_layer(self, features):
-            return features
+    def get_normalized_probs(self, net_output, log_probs, sample):
+        return torch.log_softmax(net_output[0], -1)
 
-        def get_normalized_probs(self, net_output, log_probs, sample):
-            return torch.log_softmax(net_output[0], -1)
 
+@torch.no_grad()
+@pytest.mark.parametrize("window", [0, 3, 7])
+def test_context_window_scores_every_token_once_with_its_context(window):
+    """Against one forward pass a token, each with exactly the context that the protocol gives it; without a window
+    every token is computed once."""
     torch.manual_seed(0)
-    model, stream = Echo(), torch.randint(0, 11, (37,))
-    scores = token_nll(model, stream, eos=2, tokens_per_sample=8, context_window=3, max_tokens=20)
+    model, stream, step = Echo(), torch.randint(0, 11, (37,)), 8 - window
+    scores = token_nll(model, stream, eos=2, tokens_per_sample=8, context_window=window, max_tokens=20)
+    assert model.projected == len(scores) == 37
+    assert model.read == 37 + sum(min(start, window) for start in range(0, 37, step))
     shifted = torch.cat([torch.tensor([2]), stream[:-1]])
     for index in range(37):
-        block = index // 5 * 5
-        with torch.no_grad():
-            logits, _ = model.extract_features(shifted[max(0, block - 3) : index + 1][None], None)
+        block = index // step * step
+        logits, _ = model.extract_features(shifted[max(0, block - window) : index + 1][None], None)
         expected = -torch.log_softmax(logits[0, -1], -1)[stream[index]]
         assert float(scores[index]) == pytest.approx(expected.item(), rel=1e-5)

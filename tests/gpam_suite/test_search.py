@@ -3,11 +3,10 @@
 import os
 
 import pytest
-from hydra import compose, initialize_config_dir
-from runs import TINY_LM, composed, places, write_text
+from runs import TINY_LM, composed, places, run_here, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import CONFIGS, folder_of
+from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import append_history, read_record
 from gpam_suite.run import search as module
 from gpam_suite.run.command_line import RunFailed
@@ -97,11 +96,11 @@ def test_the_objective_is_of_the_checkpoint_called_best_without_label_smoothing(
         validation_loss(tmp_path / "none")
 
 
-def test_a_trial_is_an_ordinary_run(tmp_path, capsys):
+def test_a_trial_is_an_ordinary_run(tmp_path, capsys, monkeypatch):
     text = write_text(tmp_path / "text")
     overrides = [*TINY_LM, *places(tmp_path), f"dataset.folder={text}", "trials=1"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        search(compose("search", overrides=overrides))
+    monkeypatch.setattr(module, "run", run_here)
+    search(composed(*overrides, root="search"))
     (folder,) = (tmp_path / "results" / "runs" / "local_lm_search").glob("*/*")
     record = read_record(folder)
     assert record["status"] == "finished"

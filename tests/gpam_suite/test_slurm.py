@@ -12,6 +12,8 @@ from runs import TINY_LM, places, write_text
 
 from gpam_suite.records.folder import read_record
 from gpam_suite.report.page import build
+from gpam_suite.run.command_line import run_hydra
+from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "tests" / "slurm_node.sh"
@@ -94,15 +96,13 @@ def test_submitit_without_a_cluster(tmp_path):
     assert record["command"].startswith("python scripts/train.py seed=2 fairseq.optimization.max_update=4 ")
 
 
-def test_no_slurm_is_one_sentence(tmp_path):
-    ended = subprocess.run(
-        train(tmp_path, "-m", "launcher=submitit_slurm"),
-        env={**os.environ, "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines() == [
+def test_no_slurm_is_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # the command sets it
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "launcher=submitit_slurm"])
+    with pytest.raises(SystemExit) as ended:
+        run_hydra("train", run)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
         "train.py: launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
     ]

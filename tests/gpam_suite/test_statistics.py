@@ -1,12 +1,33 @@
-"""Seeds statistics against hand-computed numbers and scipy."""
+"""What seeds say: means, t tests, Holm's correction, power and the hierarchical bootstrap, by independent formulas."""
+
+import csv
+import io
+from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_factory import add_document_scores, make_record, store, tabulate
 from scipy import stats
 
-from gpam_suite.stats.over_seeds import difference, mean_interval, seeds_warning, summarise
+from gpam.errors import UsageError
+from gpam_suite.records.folder import Record, write_scores
+from gpam_suite.report.tables import csv_table
+from gpam_suite.stats.aggregate import read_aggregates
+from gpam_suite.stats.bootstrap import hierarchical_bootstrap, paired_bootstrap, resample
+from gpam_suite.stats.over_seeds import (
+    MOST_SEEDS,
+    difference,
+    holm,
+    mean_interval,
+    power,
+    seeds_needed,
+    seeds_warning,
+    summarise,
+)
 
-SIZES = [(2, 0), (3, 1), (8, 2)]
+# -------------------------------------------------------------------------------------------------- means and t tests
 
 
 def test_summary_by_hand():
@@ -29,35 +50,19 @@ def test_paired_by_hand():
     # differences -1, -1, 2: mean 0, sd sqrt(3), t(0.975, 2) = 4.302653
     assert found.estimate == pytest.approx(0)
     assert (found.low, found.high) == pytest.approx((-4.302653, 4.302653), abs=1e-5)
-    assert found.method == "paired t over 3 seeds"
-    assert found.holds_zero
+    assert found.method == "paired t over 3 seeds" and found.holds_zero and found.p_value == pytest.approx(1)
+    assert difference({3: 13.0, 2: 11.0, 1: 9.0}, {2: 12.0, 1: 10.0, 3: 11.0}) == found
 
 
-@pytest.mark.parametrize(("size", "seed"), SIZES)
-def test_paired_against_scipy(size, seed):
-    values, baseline = np.random.default_rng(seed).normal(30, 1, (2, size))
-    found = difference(dict(enumerate(values)), dict(enumerate(baseline)))
-    test = stats.ttest_rel(values, baseline)
-    expected = test.confidence_interval(0.95)
-    assert found.p_value == pytest.approx(test.pvalue, rel=1e-9)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize(("size", "seed"), SIZES)
-def test_welch_against_scipy(size, seed):
-    rng = np.random.default_rng(seed)
-    values, baseline = rng.normal(29, 2, size), rng.normal(30, 1, 5)
-    found = difference(dict(enumerate(values)), dict(enumerate(baseline, start=100)))
-    test = stats.ttest_ind(values, baseline, equal_var=False)
-    expected = test.confidence_interval(0.95)
-    assert found.p_value == pytest.approx(test.pvalue, rel=1e-9)
-    assert found.method == f"Welch t over {len(values)} and 5 seeds"
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
-
-
-def test_order_of_the_seeds_does_not_matter():
-    a, b = {1: 30.0, 2: 31.0, 3: 29.0}, {3: 28.0, 1: 30.5, 2: 30.0}
-    assert difference(a, b) == difference(dict(reversed(a.items())), dict(sorted(b.items())))
+def test_welch_by_hand():
+    a, b = [29.0, 31.0, 33.0], [25.0, 26.0, 27.5, 25.5]
+    found = difference(dict(enumerate(a)), dict(enumerate(b, start=100)))
+    va, vb = (np.var(side, ddof=1) / len(side) for side in (a, b))
+    error, freedom = (va + vb) ** 0.5, (va + vb) ** 2 / (va**2 / 2 + vb**2 / 3)
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (found.low, found.high) == pytest.approx((5 - half, 5 + half))
+    assert found.p_value == pytest.approx(2 * stats.t.sf(5 / error, freedom))
+    assert found.method == "Welch t over 3 and 4 seeds" and not found.holds_zero
 
 
 @pytest.mark.parametrize(
@@ -82,14 +87,185 @@ def test_seeds_that_do_not_vary_have_no_interval(seeds):
 def test_interval_covers_the_truth_about_95_times_in_100():
     rng = np.random.default_rng(3)
     hits = 0
-    for _ in range(1000):
+    for _ in range(500):
         a, b = rng.normal(30, 0.4, 3), rng.normal(30.5, 0.2, 3)
         found = difference(dict(enumerate(a)), dict(enumerate(b)))
         hits += found.low <= -0.5 <= found.high
-    assert 930 <= hits <= 970  # three standard errors of 950 are 21
+    assert 460 <= hits <= 490  # three standard errors of 475 are 15
 
 
 def test_seeds_warning():
     assert "One seed" in seeds_warning(1)
     assert "2 seeds: too few" in seeds_warning(2)
     assert seeds_warning(3) is None
+
+
+# ---------------------------------------------------------------------------------------------------------------- Holm
+
+
+def test_holm_by_hand():
+    # sorted 0.01, 0.03, 0.04: times 3, 2, 1 gives 0.03, 0.06, 0.04, and the last may not be below the one before it
+    assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == pytest.approx({"a": 0.06, "b": 0.03, "c": 0.06})
+    assert holm({}) == {}
+    # one that was lost is the third all the same
+    assert holm({"a": 0.04, "b": 0.01, "c": None}) == pytest.approx({"a": 0.08, "b": 0.03})
+    assert holm({"a": 0.2}) == {"a": 0.2}
+    assert holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_is_the_closure_of_bonferroni(p_values):
+    """By the closure principle: p of a hypothesis is the largest Bonferroni p of any intersection that it is in."""
+    everyone = range(len(p_values))
+    subsets = [subset for size in range(1, len(p_values) + 1) for subset in combinations(everyone, size)]
+    bonferroni = {subset: min(1.0, len(subset) * min(p_values[i] for i in subset)) for subset in subsets}
+    closed = [max(p for subset, p in bonferroni.items() if i in subset) for i in everyone]
+    assert holm(dict(enumerate(p_values))) == pytest.approx(dict(enumerate(closed)))
+
+
+# --------------------------------------------------------------------------------------------------------------- power
+
+
+def _with_effect(effect):
+    """Two seeds whose differences have mean ``effect`` and standard deviation 1."""
+    return {1: effect + 0.5**0.5, 2: effect - 0.5**0.5}, {1: 0.0, 2: 0.0}
+
+
+@pytest.mark.parametrize(("effect", "needed"), [(0.2, 199), (0.5, 34), (-0.5, 34), (0.8, 15), (1.0, 10)])
+def test_seeds_needed_are_the_textbooks(effect, needed):
+    """Sample sizes of the two-sided paired t test at 5 % and power 0.8, as G*Power and Cohen's tables give them."""
+    assert seeds_needed(*_with_effect(effect)) == needed
+
+
+def test_seeds_needed_at_the_edges():
+    assert seeds_needed(*_with_effect(0.01)) == MOST_SEEDS + 1
+    assert power(2, 100.0) == pytest.approx(1, abs=1e-3)
+    assert seeds_needed(*_with_effect(100.0)) == 2
+    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 2.0, 3: 3.5}) is None  # not paired
+    assert seeds_needed({1: 2.0}, {1: 3.0}) is None
+    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 1.0, 2: 2.0}) is None  # no spread
+    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 3.0, 2: 2.0}) is None  # no difference
+
+
+# ---------------------------------------------------------------------------------------------- hierarchical bootstrap
+
+
+def _accuracies(folder, name, table, first_seed=1):
+    """A run for each row of ``table`` (right answers of ten by sequence), as evaluation leaves them."""
+    runs = []
+    for seed, correct in enumerate(table, start=first_seed):
+        metrics = {"test_accuracy": float(10 * np.mean(correct))}
+        record = Record(folder / f"{name}{seed}", {"task": "recall", "seed": seed, "metrics": metrics})
+        rows = [{"sequence": i, "answers": 10, "correct": int(n)} for i, n in enumerate(correct)]
+        write_scores(record.folder, rows)
+        runs.append(resample(record))
+    return runs
+
+
+def _tables(seeds, units, spread):
+    rng = np.random.default_rng(7)
+    difficulty = rng.uniform(0.3, 0.8, units)
+    shift = rng.normal(0, spread, (2, seeds, 1))
+    return rng.binomial(10, np.clip(difficulty + shift + [[[0.05]], [[0.0]]], 0, 1))
+
+
+def _crossed_variance(table):
+    """Variance of sum_ki w_k v_i x_ki / (K n) with multinomial w and v: Cov(w_k, w_l) = (k == l) - 1/K, so for v."""
+    seeds, units = table.shape
+    over_seeds, over_units = np.eye(seeds) - 1 / seeds, np.eye(units) - 1 / units
+    flat = table.ravel()
+    cross = np.kron(1 + over_seeds, 1 + over_units) - 1
+    return flat @ cross @ flat / (seeds * units) ** 2
+
+
+def _percentile_sd(found):
+    return (found.high - found.low) / (2 * 1.959964)
+
+
+def test_hierarchical_spread_is_the_exact_one_of_crossed_draws(tmp_path):
+    b, a = _tables(seeds=6, units=40, spread=0.02)
+    found = hierarchical_bootstrap(_accuracies(tmp_path, "b", b), _accuracies(tmp_path, "a", a))
+    exact = 10 * _crossed_variance((b - a).astype(float)) ** 0.5
+    assert _percentile_sd(found) == pytest.approx(exact, rel=0.12)  # 1000 draws know a sd to 2 %, its quantiles to 4 %
+    assert found.estimate == pytest.approx(10 * (b - a).mean())
+    # neither source alone explains it, so a test that drew one of them would fail here
+    items = (10 * (b - a).mean(axis=0)).std() / 40**0.5
+    seeds = (10 * (b - a).mean(axis=1)).std() / 6**0.5
+    assert max(items, seeds) < 0.85 * exact
+
+
+def test_different_seeds_are_drawn_apart(tmp_path):
+    b, a = _tables(seeds=6, units=80, spread=0.05)
+    a[:] = a[np.argsort(a.sum(axis=1))]  # paired, the seeds' own levels would cancel or add up
+    b[:] = b[np.argsort(b.sum(axis=1))]
+    ours = _accuracies(tmp_path, "b", b)
+    paired = hierarchical_bootstrap(ours, _accuracies(tmp_path, "a", a))
+    apart = hierarchical_bootstrap(ours, _accuracies(tmp_path, "c", a, first_seed=20))
+    level = [10 * table.mean(axis=1) for table in (a, b)]
+    added = 2 * np.cov(*level, ddof=0)[0, 1] / 6  # what pairing takes out of the variance
+    assert _percentile_sd(apart) ** 2 - _percentile_sd(paired) ** 2 == pytest.approx(added, rel=0.3)
+
+
+def test_without_spread_between_seeds_it_is_the_paired_bootstrap(tmp_path):
+    (b, *_), (a, *_) = _tables(seeds=1, units=40, spread=0.0)
+    systems, baselines = _accuracies(tmp_path, "b", [b] * 3), _accuracies(tmp_path, "a", [a] * 3)
+    found, test_set = hierarchical_bootstrap(systems, baselines), paired_bootstrap(systems, baselines)
+    assert (found.low, found.high) == pytest.approx((test_set.low, test_set.high))
+    assert hierarchical_bootstrap(systems[:1], baselines) is None
+
+
+def test_other_test_sets_are_refused(tmp_path):
+    b, a = _tables(seeds=2, units=10, spread=0.1)
+    with pytest.raises(UsageError, match="different test sets"):
+        hierarchical_bootstrap(_accuracies(tmp_path, "b", b), _accuracies(tmp_path, "a", a[:, :9]))
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+MANY = ["Over seeds, Holm", "On the test set, Holm", "Difference over seeds and test set [95 %]"]
+
+
+def _models(results, *models):
+    values = {"softmax": (30.1, 30.2, 30.3), "dagpam": (29.2, 29.4, 29.6), "nap": (30.2, 30.2, 30.5)}
+    records = [
+        make_record(model=model, seed=seed, value=value)
+        for model in models
+        for seed, value in enumerate(values[model], start=1)
+    ]
+    for record in store(results, *records):
+        add_document_scores(record)
+    (found,) = read_aggregates(results)
+    return found
+
+
+def _cells(page):
+    head, _, *lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")][:5]
+    return {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+
+
+def test_several_comparisons_are_corrected(tmp_path):
+    found = _models(tmp_path, "softmax", "dagpam", "nap")
+    page = tabulate(tmp_path)[0].read_text()
+    rows = _cells(page)
+    differences = {"daGPAM": [-0.9, -0.8, -0.7], "NAP": [0.1, 0.0, 0.2]}
+    raw = {name: stats.ttest_1samp(values, 0).pvalue for name, values in differences.items()}
+    assert raw["daGPAM"] < raw["NAP"]
+    assert rows["daGPAM"]["Over seeds, Holm"] == f"p = {2 * raw['daGPAM']:.3f}"
+    assert rows["NAP"]["Over seeds, Holm"] == f"p = {raw['NAP']:.3f}"
+    assert rows["Softmax"]["Over seeds, Holm"] == "–"
+    assert rows["daGPAM"]["On the test set, Holm"] == "p = 0.002"  # twice 1/1001
+    assert rows["daGPAM"]["Difference over seeds and test set [95 %]"].startswith("-0.80 [")
+    assert "the p values are, by Holm's method over the comparisons of their column." in page
+    needed = {row.label: found.seeds_needed(row) for row in found.compared}
+    assert f"(few seeds know them badly): daGPAM {needed['daGPAM']}, NAP {needed['NAP']}." in page
+    line = list(csv.DictReader(io.StringIO(csv_table(found))))[1]
+    assert float(line["difference_p"]) == pytest.approx(raw["daGPAM"], rel=1e-5)
+    assert float(line["difference_p_holm"]) == pytest.approx(2 * raw["daGPAM"], rel=1e-5)
+    assert int(line["seeds_needed"]) == needed["daGPAM"]
+
+
+def test_one_comparison_needs_no_correction(tmp_path):
+    found = _models(tmp_path, "softmax", "dagpam")
+    page = tabulate(tmp_path)[0].read_text()
+    assert not any(title in page for title in MANY)
+    assert "Holm" not in page + csv_table(found)

@@ -7,7 +7,8 @@ from runs import composed
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.folder import append_history, read_records
 from gpam_suite.report.page import build
-from gpam_suite.report.tuning_grid import best, grid, tuning
+from gpam_suite.report.tuning_grid import tuning
+from gpam_suite.stats.tuning import best, grid
 
 
 def tuned(results):

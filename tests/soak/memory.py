@@ -8,9 +8,8 @@ import tempfile
 from pathlib import Path
 
 from omegaconf import DictConfig
-from runs import TINY_LM, composed, places, write_text
+from runs import TINY_LM, composed, places, run_here, train_here, write_text
 
-from gpam_suite.data import Prepared
 from gpam_suite.records.environment import ROOT
 from soak.part import Figures
 
@@ -65,7 +64,6 @@ def train(base: Path, count: int) -> None:
     """Prints the memory at every hundredth of ``count`` updates."""
     import gpam_fairseq  # noqa: F401, I001  (before fairseq)
     from fairseq.trainer import Trainer
-    from runs import train_here
 
     from gpam_suite.config.run_paths import CHECK_EVERY
 
@@ -88,17 +86,9 @@ def train(base: Path, count: int) -> None:
 
 def sweep(base: Path, count: int) -> None:
     """Prints the memory after each of ``count`` members, whose workers are this process itself for once."""
-    from gpam_suite.run import run as running
-    from gpam_suite.run import worker
-
-    def work_here(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: object) -> tuple[str, None]:
-        worker.main(folder, prepared.folder)
-        return "finished", None
-
-    running._work = work_here
     sizes = []
     for seed in range(count):
-        running.run(_member(base, "model=dagpam", f"seed={seed}"))
+        run_here(_member(base, "model=dagpam", f"seed={seed}"))
         sizes.append(resident())
     print(json.dumps(sizes))
 

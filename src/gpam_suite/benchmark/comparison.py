@@ -3,19 +3,27 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from gpam.errors import UsageError
-from gpam_suite.benchmark.counting import count_flops
-from gpam_suite.benchmark.memory import peak_bytes
-from gpam_suite.benchmark.shares import time_shares
 
 log = logging.getLogger(__name__)
 SHORTEST_SAMPLE = 0.02  # seconds: a sample of less repeats the work
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run of the benchmark holds fixed over its cases."""
+
+    threads: int
+    repeats: int
+    seed: int
+    device: str  # cpu or cuda
+    paths: Mapping[str, Any] = field(default_factory=dict)  # where text is; a place on this machine, in no record
 
 
 @dataclass(frozen=True)
@@ -23,62 +31,42 @@ class Contender:
     """One way to do the work of a case.
 
     ``run`` does it once and is what is timed, or returns its seconds. ``error`` is the largest relative error of the
-    numbers that it makes, asked for before anything is timed. ``limit`` is the least time ratio to softmax that its
-    products allow (:func:`gpam_suite.benchmark.counting.limit`), ``facts`` are further numbers for the record,
-    ``measure`` gives those that take work, once the contender is right, and ``refusal`` says why it does not take part.
+    numbers that it makes, asked for before anything is timed; ``measure`` gives the further numbers of its row, once it
+    is right.
     """
 
-    name: str
-    run: Callable[[], object] = lambda: None
-    error: Callable[[], float] = lambda: math.nan
-    limit: float | None = None
-    facts: Mapping[str, float] = field(default_factory=dict)
-    refusal: str = ""
-    measure: Callable[[], Mapping[str, float | None]] = dict
+    run: Callable[[], object]
+    error: Callable[[], float]
+    measure: Callable[[], Mapping[str, Any]] = dict
 
 
-def compare(
-    contenders: Sequence[Contender],
-    *,
-    repeats: int,
-    tolerance: float,
-    measure_memory: bool = False,
-    measure_flops: bool = True,
-    device: str = "cpu",
-) -> list[dict[str, Any]]:
-    """One row a contender: ``contender``, ``error``, ``seconds`` (one a repeat), ``peak_bytes``, ``flops``, ``shares``
-    of its time, ``limit``, its facts, and ``note``. A refused or wrong contender has a note and no time.
+Maker = Callable[[str], Contender]
+"""The contender of a name; a UsageError says why it takes no part."""
+
+
+def compare(names: Iterable[str], make: Maker, *, repeats: int, tolerance: float) -> list[dict[str, Any]]:
+    """One row a contender: ``contender``, ``error``, what it measured, ``seconds`` (one a repeat), and ``note``.
+
+    One that takes no part, is wrong or fails has a note and no time, and does not end the comparison of the others.
     """
-    rows = {contender.name: {"contender": contender.name, "note": contender.refusal} for contender in contenders}
-    able = []
-    for contender in contenders:
-        row = rows[contender.name]
-        if contender.refusal:
-            continue
+    rows: dict[str, dict[str, Any]] = {name: {"contender": name, "note": ""} for name in names}
+    able = {}
+    for name, row in rows.items():
         try:
-            row["error"] = contender.error()
-        except Exception as mistake:  # one that fails here must not end the comparison of the others
-            row["note"] = str(mistake) if isinstance(mistake, UsageError) else f"failed: {_first_line(mistake)}"
-            continue
-        if not row["error"] <= tolerance:
-            row["note"] = f"wrong: relative error {row['error']:.1e}, allowed {tolerance:.0e}"
-            row["error"] = row["error"] if math.isfinite(row["error"]) else None  # JSON has no NaN
-            continue
-        able.append(contender)
-        row |= {"limit": contender.limit, **contender.facts, **contender.measure()}
-        if measure_memory:
-            row["peak_bytes"], row["flops"] = peak_bytes(lambda work=contender.run: count_flops(work), device)
-            if device == "cpu":
-                row["shares"] = time_shares(contender.run)
-        elif measure_flops:
-            row["flops"] = count_flops(contender.run)
-    for contender, seconds in zip(able, _interleaved([contender.run for contender in able], repeats), strict=True):
-        rows[contender.name]["seconds"] = seconds
+            contender = make(name)
+            error = contender.error()
+            row["error"] = error if math.isfinite(error) else None  # JSON has no NaN
+            if not error <= tolerance:
+                raise UsageError(f"wrong: relative error {error:.1e}, allowed {tolerance:.0e}")
+            row.update(contender.measure())
+            able[name] = contender.run
+        except UsageError as refusal:
+            row["note"] = str(refusal)
+        except Exception as mistake:
+            row["note"] = f"failed: {type(mistake).__name__}: {str(mistake).partition(chr(10))[0]}"
+    for name, seconds in zip(able, _interleaved(list(able.values()), repeats), strict=True):
+        rows[name]["seconds"] = seconds
     return list(rows.values())
-
-
-def _first_line(mistake: Exception) -> str:
-    return f"{type(mistake).__name__}: {str(mistake).partition(chr(10))[0]}"
 
 
 def _interleaved(works: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:

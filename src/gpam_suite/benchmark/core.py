@@ -5,7 +5,7 @@ daGPAM's negative query is given like the queries, as its map belongs to the pro
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,14 @@ from torch import Tensor
 
 from gpam.attention import Mechanism, Site, build, mechanism_class, names
 from gpam.errors import UsageError
-from gpam_suite.benchmark.comparison import Contender, relative_error
-from gpam_suite.benchmark.counting import limit
-from gpam_suite.benchmark.exact import can_check_rows, output_rows, rows_to_check
+from gpam_suite.benchmark.comparison import Contender, Maker, Settings, relative_error
+from gpam_suite.benchmark.counting import SUMS, limit
 from gpam_suite.benchmark.peers import PEERS, Peer, Replaced, backends
-from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.profiling import profiled
+
+#: Above so many scores (batch x heads x target x source) only some rows of the output are checked.
+MOST_SCORES = 1 << 24
+SAMPLED_ROWS = 48
 
 
 @dataclass(frozen=True)
@@ -40,34 +43,42 @@ class Shape:
 
 
 class Inputs:
-    """Random queries, keys and values in fairseq's layout, the queries' input, negative queries, padding, and an
-    upstream gradient."""
+    """Random queries, keys, values, the queries' input and negative queries (``leaves``, in fairseq's layout), padding,
+    the rows of the output that are checked, and an upstream gradient, whole and at those rows."""
 
-    def __init__(self, shape: Shape, seed: int, device: str) -> None:
-        self.shape, self.device = shape, device
+    def __init__(self, shape: Shape, settings: Settings) -> None:
+        self.shape, self.device = shape, settings.device
         self.source = shape.source or shape.length
-        self.dtype = getattr(torch, "float32" if device == "cpu" else "bfloat16", None)
-        if shape.dtype != "auto":
-            self.dtype = getattr(torch, shape.dtype)
-        generator = torch.Generator().manual_seed(seed)
-        heads, dim = shape.heads, shape.head_dim
+        auto = "float32" if self.device == "cpu" else "bfloat16"
+        self.dtype = getattr(torch, auto if shape.dtype == "auto" else shape.dtype)
+        generator = torch.Generator().manual_seed(settings.seed)
+        batch, heads, dim = shape.batch, shape.heads, shape.head_dim
 
-        def rows(length: int) -> Tensor:
-            drawn = torch.randn(length, shape.batch, heads, dim, generator=generator)
-            return drawn.to(device, self.dtype).requires_grad_()
+        def drawn(*size: int) -> Tensor:
+            return torch.randn(size, generator=generator).to(self.device, self.dtype)
 
-        self.leaves = [rows(shape.length), rows(self.source), rows(self.source)]
-        drawn = torch.randn(shape.batch, shape.length, heads * dim, generator=generator)
-        self.leaves += [drawn.to(device, self.dtype).requires_grad_(), rows(shape.length)]
+        sizes = [(length, batch, heads, dim) for length in (shape.length, self.source, self.source)]
+        sizes += [(batch, shape.length, heads * dim), sizes[0]]
+        self.leaves = [drawn(*size).requires_grad_() for size in sizes]
+        self.upstream = drawn(batch, heads, shape.length, dim)
         self.padding = None
         if shape.padded:
-            self.padding = torch.zeros(shape.batch, self.source, dtype=torch.bool, device=device)
-            self.padding[: shape.batch // 3, self.source * 2 // 3 :] = True
-        upstream = torch.randn(shape.batch, heads, shape.length, dim, generator=generator)
-        self.upstream = upstream.to(device, self.dtype)
-        self.rows = rows_to_check(shape.batch, heads, shape.length, self.source, seed)
+            self.padding = torch.zeros(batch, self.source, dtype=torch.bool, device=self.device)
+            self.padding[: batch // 3, self.source * 2 // 3 :] = True
+        self.rows = torch.arange(shape.length)
+        if batch * heads * shape.length * self.source > MOST_SCORES:
+            between = torch.randperm(shape.length - 2, generator=generator)[: SAMPLED_ROWS - 2] + 1
+            self.rows = torch.cat([torch.tensor([0, shape.length - 1]), between]).sort().values
         self.at_rows = torch.zeros_like(self.upstream)
         self.at_rows[:, :, self.rows] = self.upstream[:, :, self.rows]
+
+    @property
+    def whole(self) -> bool:
+        return len(self.rows) == self.shape.length
+
+    @property
+    def masks(self) -> dict[str, Any]:
+        return {"key_padding_mask": self.padding, "causal": self.shape.causal}
 
     @staticmethod
     def views(leaves: list[Tensor]) -> list[Tensor]:
@@ -84,35 +95,43 @@ class Inputs:
         if name == "dagpam":
             mechanism.negative_query = lambda q: leaves[4].permute(1, 2, 0, 3)
 
-    @property
-    def masks(self) -> dict[str, Any]:
-        return {"key_padding_mask": self.padding, "causal": self.shape.causal}
+    def exact(self, name: str, mechanism: Mechanism, leaves: list[Tensor]) -> Tensor:
+        """The rows of the output that are checked, by the weights; one by one where the whole would not fit."""
+        if self.whole:
+            self.prepare(name, mechanism, leaves)
+            q, k, v, x = self.views(leaves)
+            return mechanism(q, k, v, query_input=x, need_weights=True, **self.masks)[0]
+        rows = []
+        for row in self.rows.tolist():
+            at, seen = slice(row, row + 1), slice(row + 1 if self.shape.causal else self.source)
+            of_row = [leaves[0][at], leaves[1][seen], leaves[2][seen], leaves[3][:, at], leaves[4][at]]
+            padding = None if self.padding is None else self.padding[:, seen]
+            self.prepare(name, mechanism, of_row)
+            q, k, v, x = self.views(of_row)
+            rows.append(mechanism(q, k, v, query_input=x, key_padding_mask=padding, need_weights=True)[0])
+        return torch.cat(rows, 2)
 
 
-def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callable[[], Contender]]:
+def contenders(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], Maker]:
     """Every mechanism of the registry, the peers, and softmax and daGPAM by each backend of ours."""
-    given = Shape(**shape)
-    inputs = Inputs(given, settings.seed, settings.device)
-    wanted: dict[str, list[Tensor]] = {}
-    peers = PEERS | backends(torch.device(settings.device).type)
-    made = {name: Peer(name, None) for name in names()} | {"dagpam-and-map": Peer("dagpam", None)} | peers
-    return {name: lambda name=name, peer=peer: _contender(name, peer, inputs, wanted) for name, peer in made.items()}
+    inputs = Inputs(Shape(**shape), settings)
+    wanted: dict[str, list[Tensor | None]] = {}
+    peers = {name: Peer(name, None) for name in names()} | {"dagpam-and-map": Peer("dagpam", None)}
+    peers |= PEERS | backends(settings.device)
+    return list(peers), lambda name: _contender(name, peers[name], inputs, wanted)
 
 
-def _contender(name: str, peer: Peer, inputs: Inputs, wanted: dict[str, list[Tensor]]) -> Contender:
+def _contender(name: str, peer: Peer, inputs: Inputs, wanted: dict[str, list[Tensor | None]]) -> Contender:
     shape, of = inputs.shape, peer.of
     facts = mechanism_class(of).facts
     role = "decoder" if shape.causal else "encoder" if inputs.source == shape.length else "cross"
     if (shape.causal and not facts.causal) or (role == "cross" and not facts.cross):
-        return Contender(name, refusal=facts.limits)
-    if len(inputs.rows) < shape.length and not can_check_rows(of):
-        return Contender(name, refusal="too long to be checked whole")
+        raise UsageError(facts.limits)
+    if not inputs.whole and of not in SUMS:  # only their rows follow from the queries of that row alone
+        raise UsageError("too long to be checked whole")
     torch.manual_seed(1)
     site = Site(shape.heads * shape.head_dim, shape.heads, role, layer=1, layers=3, dropout=shape.dropout)
-    try:
-        mechanism = build(of, site).to(inputs.device, inputs.dtype)
-    except UsageError as error:
-        return Contender(name, refusal=str(error))
+    mechanism = build(of, site).to(inputs.device, inputs.dtype)
     model = name if name == "dagpam-and-map" else of
     inputs.prepare(model, mechanism, inputs.leaves)
     called = mechanism if peer.compute is None else Replaced(mechanism, peer.compute)
@@ -127,7 +146,7 @@ def _contender(name: str, peer: Peer, inputs: Inputs, wanted: dict[str, list[Ten
 
     def error() -> float:
         if model not in wanted:
-            wanted[model] = _exact(of, model, mechanism, inputs)
+            wanted[model] = _exact(model, mechanism, inputs)
         called.eval()  # numbers are compared without dropout
         out = call()
         grads = torch.autograd.grad(out, leaves, inputs.at_rows, allow_unused=True)
@@ -136,17 +155,14 @@ def _contender(name: str, peer: Peer, inputs: Inputs, wanted: dict[str, list[Ten
         pairs = [(torch.zeros_like(w) if g is None else g, w) for g, w in found if w is not None]
         return relative_error(*zip(*pairs, strict=True))
 
-    return Contender(name, run, error, limit(of, torch.device(inputs.device).type))
+    return Contender(run, error, lambda: {"limit": limit(of, inputs.device), **profiled(run, inputs.device)})
 
 
-def _exact(of: str, model: str, mechanism: Mechanism, inputs: Inputs) -> list[Tensor | None]:
+def _exact(model: str, mechanism: Mechanism, inputs: Inputs) -> list[Tensor | None]:
     """Output rows, and gradients of inputs and parameters, in float64."""
     double = copy.deepcopy(mechanism).double().eval()
     leaves = [leaf.detach().double().requires_grad_() for leaf in inputs.leaves]
-    inputs.prepare(model, double, leaves)
-    q, k, v, x = inputs.views(leaves)
-    out = output_rows(of, double, q, k, v, x, inputs.rows, inputs.padding, inputs.shape.causal)
-    upstream = inputs.upstream.double()
-    upstream = upstream if len(inputs.rows) == inputs.shape.length else upstream[:, :, inputs.rows]
+    out = inputs.exact(model, double, leaves)
+    upstream = inputs.upstream.double()[:, :, inputs.rows]
     grads = torch.autograd.grad(out, [*leaves, *double.parameters()], upstream, allow_unused=True)
     return [out.detach(), *grads]

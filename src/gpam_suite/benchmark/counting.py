@@ -2,16 +2,8 @@
 
 Units are products of target x source x head_dim over all heads of softmax attention. The scores of all branches
 together take ``scores`` units, a product with V takes ``values``: softmax (1, 1), two branches (2, 1), differential
-attention (1, 1), as its two branches have half the heads and values of double width. Forward and backward together:
-
-=================  ==================================================  =========  =======  ======
-form               units                                               softmax    daGPAM   ratio
-=================  ==================================================  =========  =======  ======
-materialised       ``3 scores + 3 values``                             6          9        1.29
-row-resident       ``4 scores + 3 values``                             7          11       1.57
-streaming          ``4 scores + (2 + branches) values``                7          12       1.71
-a call a branch    ``4 scores + 3 branches values``                    7          14       2.00
-=================  ==================================================  =========  =======  ======
+attention (1, 1), as its two branches have half the heads and values of double width. :data:`FORMS` are forward and
+backward together; docs/performance.md has the numbers.
 
 Forward: the scores, and one product with V, or one a branch. Backward, where ``G = dO V^T`` and ``dV`` are shared:
 ``G``, ``dV`` (``values`` each), ``dQ``, ``dK`` (``scores`` each), and the scores again unless they were kept. A call a
@@ -57,9 +49,7 @@ def count_flops(work: Callable[[], object]) -> int:
 class _Products(TorchDispatchMode):
     """Not ``FlopCounterMode``, whose hooks on modules do not go with ``torch.autograd.grad``."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.flops = 0
+    flops = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))

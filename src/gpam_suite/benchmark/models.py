@@ -2,30 +2,36 @@
 
 import contextlib
 import dataclasses
+import gzip
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gpam_fairseq  # noqa: F401  (before fairseq)
 
+import numpy as np
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.models import build_model
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from gpam.attention import Mechanism, names
 from gpam.errors import UsageError, did_you_mean
+from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.benchmark.peers import PEERS, Replaced, put_in_place
-from gpam_suite.benchmark.real_lengths import real_batches
-from gpam_suite.benchmark.settings import Settings
 from gpam_suite.common.tasks import LM, NMT
+
+PAD, EOS, FIRST = 1, 2, 4  # of every fairseq dictionary: padding, the end of a sentence, the first word
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A model's shape, and a batch of ``sentences`` of ``length`` tokens; or, with ``lengths``, batches of at most
-    ``sentences * length`` tokens with the lengths in those files (:mod:`gpam_suite.benchmark.real_lengths`).
+    ``sentences * length`` tokens with the lengths in those files (:func:`real_batches`).
     """
 
     name: str
@@ -39,7 +45,6 @@ class Case:
     heads: int
     attention_dropout: float = 0.0
     lengths: str | None = None
-    languages: tuple[str, str] = ("de", "en")
 
     @property
     def tokens(self) -> int:
@@ -73,91 +78,97 @@ def contender_names() -> dict[str, str]:
     return {"stock": "softmax"} | {name: name for name in names()} | peers
 
 
+def dictionary(size: int) -> Dictionary:
+    """A fairseq dictionary of ``size`` entries, its special symbols counted."""
+    made = Dictionary()
+    for index in range(len(made), size):
+        made.add_symbol(f"w{index}")
+    return made
+
+
 def build(case: Case, contender: str, seed: int) -> nn.Module:
     """``stock`` is fairseq's own transformer; any other contender is a mechanism of the plugin, or a peer in it."""
-    dictionary = Dictionary()
-    for index in range(case.vocabulary - len(dictionary)):
-        dictionary.add_symbol(f"w{index}")
-    shape = {
-        f"{side}_{key}": value
-        for side in (("decoder",) if case.task == LM.name else ("encoder", "decoder"))
-        for key, value in {
-            "embed_dim": case.width,
-            "ffn_embed_dim": case.ffn,
-            "layers": case.layers,
-            "attention_heads": case.heads,
-            "normalize_before": True,
-        }.items()
-    }
+    sizes = {"embed_dim": case.width, "ffn_embed_dim": case.ffn, "layers": case.layers, "attention_heads": case.heads}
+    sides = ["decoder"] if case.task == LM.name else ["encoder", "decoder"]
+    shape = {f"{side}_{key}": of for side in sides for key, of in {**sizes, "normalize_before": True}.items()}
     shape |= {"dropout": 0.0, "attention_dropout": case.attention_dropout, "share_decoder_input_output_embed": True}
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    shape |= {"decoder_input_dim": case.width, "decoder_output_dim": case.width}
+    if case.task == LM.name:
+        shape |= {"max_target_positions": case.length, "tokens_per_sample": case.length}
+        shape |= {"add_bos_token": False, "tpu": False}
+    words = dictionary(case.vocabulary)
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     torch.manual_seed(seed)
+    if contender == "stock" and case.task == LM.name:
+        return build_model(OmegaConf.create({"_name": "transformer_lm", **shape}), task).train()
     if contender == "stock":
-        return build_model(_stock_config(case, shape), task).train()
-    name = {LM.name: "gpam_lm", NMT.name: "gpam_nmt"}[case.task]
-    lm = {"max_target_positions": case.length, "tokens_per_sample": case.length, "add_bos_token": False, "tpu": False}
-    extra = lm if case.task == LM.name else {}
+        return TransformerModelBase.build_model(TransformerConfig.from_namespace(Namespace(**shape)), task).train()
     peer = PEERS.get(contender)
     attention = contender if peer is None else peer.of
-    model = build_model(OmegaConf.create({"_name": name, "attention": attention, **shape, **extra}), task)
+    model = build_model(OmegaConf.create({"_name": f"gpam_{case.task}", "attention": attention, **shape}), task)
     if peer is not None:
         put_in_place(model, peer)
     return model.train()
-
-
-def _stock_config(case: Case, shape: dict[str, Any]) -> Any:
-    if case.task == LM.name:
-        extra = {
-            "decoder_input_dim": case.width,
-            "decoder_output_dim": case.width,
-            "tpu": False,
-            "add_bos_token": False,
-        }
-        extra |= {"max_target_positions": case.length, "tokens_per_sample": case.length}
-        return OmegaConf.create({"_name": "transformer_lm", **shape, **extra})
-    from argparse import Namespace
-
-    from fairseq.models.transformer.transformer_legacy import base_architecture
-
-    arguments = Namespace(arch="transformer", **shape)
-    base_architecture(arguments)
-    return arguments
 
 
 def batches(case: Case, settings: Settings) -> list[dict[str, Tensor]]:
     """What a training step reads: one random batch, or some with real lengths."""
     if case.lengths is None:
         return [batch(case, settings.seed)]
-    languages = tuple(case.languages)
-    return real_batches(
-        settings.paths.get("mirror"), case.lengths, languages, case.tokens, case.vocabulary, settings.seed
-    )
+    return real_batches(case, settings.paths.get("mirror"), settings.seed)
 
 
 def batch(case: Case, seed: int) -> dict[str, Tensor]:
     """Random tokens; in translation a third of the sentences are a third shorter than the rest, so there is padding."""
     generator = torch.Generator().manual_seed(seed)
-
-    def tokens() -> Tensor:
-        return torch.randint(4, case.vocabulary, (case.sentences, case.length), generator=generator)
-
-    made = {"source": tokens(), "target": tokens()}
+    size = (case.sentences, case.length)
+    made = {side: torch.randint(FIRST, case.vocabulary, size, generator=generator) for side in ("source", "target")}
     if case.task == NMT.name:
         for text in made.values():
-            text[: case.sentences // 3, case.length * 2 // 3 :] = 1
+            text[: case.sentences // 3, case.length * 2 // 3 :] = PAD
     return made
+
+
+def real_batches(case: Case, mirror: str | None, seed: int) -> list[dict[str, Tensor]]:
+    """Three batches of random tokens with the sentence lengths of a real training set, made up as fairseq makes them:
+    those at the quartiles of an epoch's, which fairseq orders from short to long sentences.
+
+    Lengths decide what attention costs in translation: how short the rows are and how much of a batch is padding.
+    ``<mirror>/<case.lengths>.{de,en}.gz`` holds the length of each sentence, its end mark included, one a line.
+
+    Raises:
+        UsageError: the lengths are not there.
+    """
+    paths = [Path(mirror or "") / f"{case.lengths}.{language}.gz" for language in ("de", "en")]
+    if mirror is None or not all(path.is_file() for path in paths):
+        raise UsageError(f"needs the lengths {case.lengths}.*.gz: set GPAM_MIRROR to the folder that has them")
+    source, target = (np.array(gzip.decompress(path.read_bytes()).split(), dtype=np.int64) for path in paths)
+    longest = np.maximum(source, target)
+    kept = np.flatnonzero(longest <= case.tokens)
+    order = kept[np.lexsort((target[kept], source[kept]))]
+    made = data_utils.batch_by_size(
+        order, num_tokens_fn=lambda index: longest[index], max_tokens=case.tokens, required_batch_size_multiple=8
+    )
+    generator = torch.Generator().manual_seed(seed)
+
+    def tokens(lengths: np.ndarray) -> Tensor:
+        drawn = torch.randint(FIRST, case.vocabulary, (len(lengths), int(lengths.max())), generator=generator)
+        return drawn.masked_fill(torch.arange(drawn.shape[1]) >= torch.from_numpy(lengths)[:, None], PAD)
+
+    chosen = [made[len(made) * quarter // 4] for quarter in (1, 2, 3)]
+    return [{"source": tokens(source[rows]), "target": tokens(target[rows])} for rows in chosen]
 
 
 def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:
     """Cross entropy a token of one batch, from a forward pass."""
-    target = data["target"]
+    source, target = data["source"], data["target"]
     if case.task == LM.name:
-        output, _ = model(data["source"])
+        output, _ = model(source)
     else:
-        lengths = data["source"].ne(1).sum(1)
-        output, _ = model(data["source"], lengths, torch.cat([torch.full_like(target[:, :1], 2), target[:, :-1]], 1))
+        shifted = torch.cat([torch.full_like(target[:, :1], EOS), target[:, :-1]], 1)
+        output, _ = model(source, source.ne(PAD).sum(1), shifted)
     logits = output.flatten(0, 1).to(torch.promote_types(output.dtype, torch.float32))
-    return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=1)
+    return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=PAD)
 
 
 @contextlib.contextmanager

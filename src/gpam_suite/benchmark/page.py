@@ -1,20 +1,21 @@
 """The page, the CSV and the figure of all records of a benchmark's folder."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
 from gpam_suite.benchmark import record
-from gpam_suite.benchmark.goals import GOALS
 from gpam_suite.benchmark.kinds import KINDS
-from gpam_suite.benchmark.shares import SHARES
-from gpam_suite.common.files import write_files
+from gpam_suite.benchmark.profiling import SHARES
 from gpam_suite.common.formatting import MISSING, number
 from gpam_suite.common.markup import markdown
+from gpam_suite.config.compose import CONFIGS
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
 from gpam_suite.report.tables import csv_text, six_digits
 
@@ -29,7 +30,6 @@ DRAWN = (  # softmax and daGPAM in the colours that they have in all figures
 )
 PROFILED = ("stock", "softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpam-naive")
 """Whose time is shown by what it goes into."""
-_MIB, _GIGA = 2**20, 1e9
 
 _INTRODUCTION = """# Speed
 
@@ -51,44 +51,41 @@ GFLOP: the matrix products that run.
 """
 
 
-def write_pages(output: Path) -> Path:
-    """Write ``README.md``, ``benchmark.csv`` and the figures of the records in ``output``; returns the first."""
-    return write_files(pages(output))[0]
+Record = dict[str, Any]
 
 
 def pages(output: Path) -> dict[Path, str | bytes]:
     """Path to content, nothing written yet."""
     records = record.read(output)
-    lines = [flat for found in records for flat in rows(found)]
-    figures = {output / f"{plot.name}.svg": render(plot) for plot in _plots(records)}
-    return {output / "README.md": _page(records), output / "benchmark.csv": csv_text(six_digits(lines))} | figures
+    plots = _plots(records)
+    parts = [_INTRODUCTION]
+    parts += [f"![{plot.name}]({plot.name}.svg)\n\n*{plot.caption}*\n" for plot in plots]
+    parts += _goals(records) + _time_shares(records)
+    for name, kind in KINDS.items():
+        own = [found for found in records if found["kind"] == name]
+        if own:
+            parts.append(f"## {kind.title}\n\n{kind.what} Ratios are to `{kind.baseline}`.\n")
+        parts += [section(found) for found in own]
+    lines = [line for found in records for line in rows(found)]
+    made: dict[Path, str | bytes] = {output / "README.md": "\n".join(parts)}
+    made[output / "benchmark.csv"] = csv_text(six_digits(lines))
+    return made | {output / f"{plot.name}.svg": render(plot) for plot in plots}
 
 
-def sections(written: Sequence[Path]) -> list[str]:
-    """The page's sections of some records."""
-    return [_case(record.load(path)) for path in written]
-
-
-def rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+def rows(found: Record) -> list[dict[str, Any]]:
     """A record's rows with what follows from the samples: medians, quartiles, ratios."""
     by_name = {row["contender"]: row for row in found["rows"]}
     base = by_name.get(KINDS[found["kind"]].baseline, {})
-    softmaxes = [row["seconds"] for name, row in by_name.items() if _is_softmax(name) and row.get("seconds")]
-    best = min(softmaxes, key=median, default=None)
+    softmaxes = [row for name, row in by_name.items() if name.partition("-")[0] in ("softmax", "stock")]
+    best = min((row["seconds"] for row in softmaxes if row.get("seconds")), key=median, default=None)
     return [_row(found, row, base, best) for row in found["rows"]]
 
 
-def _is_softmax(name: str) -> bool:
-    return name.partition("-")[0] in ("softmax", "stock")
-
-
-def _row(found: dict[str, Any], row: dict[str, Any], base: dict[str, Any], best: list[float] | None) -> dict[str, Any]:
-    seconds = row.get("seconds")
-    steps = row.get("steps", 1)
-    low, middle, high = _quartiles([1000 * each / steps for each in seconds or []])
+def _row(found: Record, row: dict[str, Any], base: dict[str, Any], best: list[float] | None) -> dict[str, Any]:
+    seconds, limit, tokens = row.get("seconds"), row.get("limit"), row.get("tokens")
+    low, middle, high = _quartiles([1000 * each / row.get("steps", 1) for each in seconds or []])
     ratio_low, ratio, ratio_high = _quartiles(_ratios(seconds, base.get("seconds")))
     to_best = _quartiles(_ratios(seconds, best))[1]
-    limit, tokens = row.get("limit"), row.get("tokens")
     return {
         "case": found["case"],
         "device": record.device(found),
@@ -103,13 +100,13 @@ def _row(found: dict[str, Any], row: dict[str, Any], base: dict[str, Any], best:
         "time_ratio_high": ratio_high,
         "ratio_to_best_softmax": to_best,
         "limit": limit,
-        "of_limit": limit / to_best if limit and to_best else None,
+        "of_limit": _over(limit, to_best),
         "tokens_per_second": tokens / median(seconds) if tokens and seconds else None,
-        "peak_mib": _over(row.get("peak_bytes"), _MIB),
+        "peak_mib": _over(row.get("peak_bytes"), 2**20),
         "peak_ratio": _over(row.get("peak_bytes"), base.get("peak_bytes")),
-        "larger_peak_mib": _over(row.get("larger_peak_bytes"), _MIB),
+        "larger_peak_mib": _over(row.get("larger_peak_bytes"), 2**20),
         "cache_ratio": _over(row.get("cache_bytes"), base.get("cache_bytes")),
-        "gflop": _over(row.get("flops"), _GIGA),
+        "gflop": _over(row.get("flops"), 1e9),
         "error": row.get("error"),
         "note": row["note"],
     }
@@ -132,48 +129,40 @@ def _over(value: float | None, unit: float | None) -> float | None:
     return value / unit if value is not None and unit else None
 
 
-def _page(records: list[dict[str, Any]]) -> str:
-    parts = [_INTRODUCTION]
-    parts += [f"![{plot.name}]({plot.name}.svg)\n\n*{plot.caption}*\n" for plot in _plots(records)]
-    parts += _goals(records) + _time_shares(records)
-    for name, kind in KINDS.items():
-        own = [found for found in records if found["kind"] == name]
-        if own:
-            parts.append(f"## {kind.title}\n\n{kind.what} Ratios are to `{kind.baseline}`.\n")
-        parts += [_case(found) for found in own]
-    return "\n".join(parts)
+def measured(goal: Mapping[str, Any], found: Record) -> float | None:
+    """The ratio that one of the ``goals`` of ``configs/benchmark.yaml`` is about; None where the record is of another
+    case or one of the two contenders is missing."""
+    rows = {row["contender"]: row for row in found["rows"]}
+    quantity = goal.get("quantity", "seconds")
+    ours = rows.get(goal.get("of", "dagpam"), {}).get(quantity)
+    theirs = rows.get(goal["to"], {}).get(goal.get("quantity_of_to", quantity))
+    if found["case"] != goal["case"] or not ours or not theirs:
+        return None
+    return median(_ratios(ours, theirs)) if quantity == "seconds" else ours / theirs
 
 
-def _goals(records: list[dict[str, Any]]) -> list[str]:
+def _goals(records: list[Record]) -> list[str]:
     """What daGPAM and the preparation of data were meant to cost, where it was measured."""
     titles = {"seconds": "time", "peak_bytes": "peak memory", "cache_bytes": "cache"}
     titles["larger_peak_bytes"] = "peak memory with the larger text"
     table = []
-    for goal, found in itertools.product(GOALS, records):
-        measured = goal.measured(found)
-        if measured is not None:
-            digits = 2 if round(goal.most, 2) == goal.most and goal.most >= 0.1 else 3
-            met = "yes" if round(measured, digits) <= goal.most else "no"
-            what = f"{goal.of}: {titles[goal.quantity]} to {goal.to}"
-            figures = [number(goal.most, digits), number(measured, digits)]
-            table.append([goal.case, record.device(found), what, *figures, met])
+    for goal, found in itertools.product(OmegaConf.load(CONFIGS / "benchmark.yaml").goals, records):
+        ratio, most = measured(goal, found), goal.most
+        if ratio is not None:
+            digits = 2 if round(most, 2) == most and most >= 0.1 else 3
+            what = f"{goal.get('of', 'dagpam')}: {titles[goal.get('quantity', 'seconds')]} to {goal.to}"
+            met = "yes" if round(ratio, digits) <= most else "no"
+            table.append([goal.case, record.device(found), what, number(most, digits), number(ratio, digits), met])
     if not table:
         return []
-    return [
-        "## Goals\n\nRatios of a contender to another, on each processor that a case was measured on.\n",
-        markdown(["Case", "On", "Ratio", "At most", "Measured", "Met"], table),
-    ]
+    title = "## Goals\n\nRatios of a contender to another, on each processor that a case was measured on.\n"
+    return [title, markdown(["Case", "On", "Ratio", "At most", "Measured", "Met"], table)]
 
 
-def _time_shares(records: list[dict[str, Any]]) -> list[str]:
+def _time_shares(records: list[Record]) -> list[str]:
     """Where the time goes of what is not too long to be profiled."""
     table = [
-        [
-            found["case"],
-            record.device(found),
-            row["contender"],
-            *(number(100 * row["shares"][kind], 0) for kind in SHARES),
-        ]
+        [found["case"], record.device(found), row["contender"], *(number(100 * row["shares"][of], 0) for of in SHARES)]
         for found in records
         for row in found["rows"]
         if row["contender"] in PROFILED and row.get("shares")
@@ -188,8 +177,8 @@ def _time_shares(records: list[dict[str, Any]]) -> list[str]:
     return [what, markdown(["Case", "On", "Contender", *(kind.capitalize() for kind in SHARES)], table)]
 
 
-def _case(found: dict[str, Any]) -> str:
-    lines = rows(found)
+def section(found: Record) -> str:
+    """The page's section of a record."""
     columns = {
         "ms": lambda line: _spread(line, "milliseconds"),
         "Time ×": lambda line: _spread(line, "time_ratio"),
@@ -204,6 +193,7 @@ def _case(found: dict[str, Any]) -> str:
         "GFLOP": lambda line: number(line["gflop"]),
         "Note": lambda line: line["note"] or MISSING,
     }
+    lines = rows(found)
     table = {title: [cell(line) for line in lines] for title, cell in columns.items()}
     table = {title: cells for title, cells in table.items() if set(cells) != {MISSING}}
     body = [[line["contender"], *cells] for line, *cells in zip(lines, *table.values(), strict=True)]
@@ -219,48 +209,42 @@ def _spread(line: dict[str, Any], key: str) -> str:
     return f"{number(line[key], digits)} [{number(line[f'{key}_low'], digits)}, {number(line[f'{key}_high'], digits)}]"
 
 
-def _where(found: dict[str, Any]) -> str:
-    hardware, settings, versions = found["hardware"], found["settings"], found["versions"]
-    source = found.get("git") or {}
+def _where(found: Record) -> str:
+    settings, source = found["settings"], found.get("git")
     commit = f", source {source['commit'][:7]}{' with changes' if source['dirty'] else ''}" if source else ""
     return (
-        f"{settings['threads']} of {hardware['cores']} cores, {settings['repeats']} repeats, "
-        f"torch {versions['torch']}{commit}."
+        f"{settings['threads']} of {found['hardware']['cores']} cores, {settings['repeats']} repeats, "
+        f"torch {found['versions']['torch']}{commit}."
     )
 
 
-def _plots(records: list[dict[str, Any]]) -> list[Plot]:
+def _plots(records: list[Record]) -> list[Plot]:
     """Time by length, a panel for causal and one for full attention on each device, of the cores without padding and
     dropout.
     """
     panels = {}
     devices = sorted({record.device(found) for found in records})
     for device, (causal, title) in itertools.product(devices, ((True, "causal"), (False, "full"))):
-        own = [found for found in records if record.device(found) == device]
-        drawn = [found for found in own if found["kind"] == "core" and _is_plain(found["shape"], causal)]
-        if len({found["shape"]["length"] for found in drawn}) > 1:
-            panels[f"{title}, {device}"] = sorted(drawn, key=lambda found: found["shape"]["length"])
+        own = [found for found in records if record.device(found) == device and _is_plain(found, causal)]
+        if len({found["shape"]["length"] for found in own}) > 1:
+            panels[f"{title}, {device}"] = sorted(own, key=lambda found: found["shape"]["length"])
     if not panels:
         return []
 
     def paint(figure: Figure) -> None:
-        for number_of, (title, drawn) in enumerate(panels.items()):
-            axes = figure.add_subplot(1, len(panels), number_of + 1, title=title, xlabel="tokens")
+        for place, (title, drawn) in enumerate(panels.items(), start=1):
+            axes = figure.add_subplot(1, len(panels), place, title=title, xlabel="tokens")
             axes.axhline(1, color=GREY, linestyle=BASELINE_DASH)
+            lines = [(found["shape"]["length"], line) for found in drawn for line in rows(found)]
             for index, name in enumerate(DRAWN):
                 points = [
-                    (found["shape"]["length"], line["time_ratio"], line["time_ratio_low"], line["time_ratio_high"])
-                    for found in drawn
-                    for line in rows(found)
+                    (length, line["time_ratio"], line["time_ratio_low"], line["time_ratio_high"])
+                    for length, line in lines
                     if line["contender"] == name and line["time_ratio"]
                 ]
                 if points:
-                    x, y, low, high = zip(*points, strict=True)
-                    spread = [
-                        [a - b for a, b in zip(y, low, strict=True)],
-                        [b - a for a, b in zip(y, high, strict=True)],
-                    ]
-                    axes.errorbar(x, y, yerr=spread, label=name, capsize=2, **look(index))
+                    x, y, low, high = np.array(points).T
+                    axes.errorbar(x, y, yerr=[y - low, high - y], label=name, capsize=2, **look(index))
             axes.set_ylabel("time to softmax-sdpa")
             logarithmic(axes.xaxis)
         legend_below(figure)
@@ -269,6 +253,8 @@ def _plots(records: list[dict[str, Any]]) -> list[Plot]:
     return [Plot("core", caption, 3.4, paint)]
 
 
-def _is_plain(shape: dict[str, Any], causal: bool) -> bool:
+def _is_plain(found: Record, causal: bool) -> bool:
+    shape = found["shape"]
     odd = [shape.get("padded"), shape.get("dropout"), shape.get("source")]
-    return bool(shape.get("causal")) == causal and not any(odd) and (shape["heads"], shape["head_dim"]) == (8, 64)
+    sizes = (shape.get("heads"), shape.get("head_dim"))
+    return found["kind"] == "core" and bool(shape.get("causal")) == causal and not any(odd) and sizes == (8, 64)

@@ -40,9 +40,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, causal: bool, 
 
 def dense_mask(q: Tensor, k: Tensor, padding: Tensor | None, causal: bool) -> Tensor | None:
     """0 and -inf, as fairseq hands them to ``F.multi_head_attention_forward``."""
-    mask = None
-    if causal:
-        mask = q.new_full((q.shape[2], k.shape[2]), float("-inf")).triu(1)
+    mask = q.new_full((q.shape[2], k.shape[2]), float("-inf")).triu(1) if causal else None
     if padding is not None:
         hidden = q.new_zeros(padding.shape).masked_fill(padding, float("-inf"))[:, None, None, :]
         mask = hidden if mask is None else mask + hidden
@@ -95,17 +93,13 @@ def _differential_authors(
     return out.unflatten(3, (2, head_dim)).transpose(2, 3).reshape(batch, heads, target, head_dim)
 
 
-def _softmax_by(backend: str, m: Mechanism, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, causal: bool):
-    return functional.softmax_attention(
-        q, k, v, key_padding_mask=padding, causal=causal, dropout=m.active_dropout, backend=backend
-    )
-
-
-def _dagpam_by(backend: str, m: Mechanism, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, causal: bool):
+def _by(backend: str, m: Mechanism, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, causal: bool) -> Tensor:
+    """softmax or daGPAM by one backend of ours."""
+    queries, weights = (q,), (1.0,)
+    if hasattr(m, "negative_query"):
+        queries, weights = (q, m.negative_query(q)), (m.weight_pos, -m.lambda_neg)
     masks = {"key_padding_mask": padding, "causal": causal}
-    queries, weights = (q, m.negative_query(q)), (m.weight_pos, -m.lambda_neg)
-    dropout = {"dropout": m.active_dropout, "dropout_on": m.options.dropout_on}
-    return functional.sum_of_softmaxes(queries, k, v, weights, backend=backend, **masks, **dropout)
+    return functional.sum_of_softmaxes(queries, k, v, weights, backend=backend, dropout=m.active_dropout, **masks)
 
 
 PEERS = {
@@ -118,12 +112,11 @@ PEERS = {
 }
 
 
-def backends(device_type: str) -> dict[str, Peer]:
+def backends(device: str) -> dict[str, Peer]:
     """softmax and daGPAM by each backend of ours, whatever would be chosen."""
-    one = ("batched", "materialised", "tiled") if device_type == "cpu" else ("batched", "triton")
-    two = ("batched", "materialised", "tiled", "grouped") if device_type == "cpu" else ("batched", "grouped", "triton")
-    softmaxes = {f"softmax-{name}": Peer("softmax", partial(_softmax_by, name)) for name in one}
-    return softmaxes | {f"dagpam-{name}": Peer("dagpam", partial(_dagpam_by, name)) for name in two}
+    one = ("batched", "materialised", "tiled") if device == "cpu" else ("batched", "triton")
+    pairs = [(of, backend) for of in ("softmax", "dagpam") for backend in one] + [("dagpam", "grouped")]
+    return {f"{of}-{backend}": Peer(of, partial(_by, backend)) for of, backend in pairs}
 
 
 class Replaced(nn.Module):

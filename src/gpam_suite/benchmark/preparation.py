@@ -7,22 +7,20 @@ command after another. What they write is the same, byte for byte, or there is n
 """
 
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.benchmark.comparison import Contender
-from gpam_suite.benchmark.memory import peak_bytes_of_processes
-from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.comparison import Contender, Maker, Settings
+from gpam_suite.benchmark.processes import call, peak_bytes_of_processes
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.data import prepare
 from gpam_suite.data.options import SPLITS
@@ -31,6 +29,14 @@ from gpam_suite.records.environment import ROOT
 
 LARGER = 4  # times the training text, for the memory of a larger corpus
 _AS_IT_IS = {"tokenizer": "none", "lowercase": False, "bpe": "none", "joined_dictionary": False}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A translation set of ``configs/dataset``, and how many merges are learnt."""
+
+    dataset: str
+    bpe_size: int
 
 
 @dataclass(frozen=True)
@@ -56,51 +62,53 @@ class Text:
 Way = Callable[[Text, Path], dict[str, Path]]  # prepares a text in an empty folder; name to file of what it wrote
 
 
-def contenders(shape: Mapping[str, Any], settings: Settings) -> Mapping[str, Callable[[], Contender]]:
-    """``dataset``: a translation set of ``configs/dataset``; ``bpe_size``: how many merges are learnt."""
-    ways: dict[str, Way] = {"libraries": libraries, "suite": lambda *where: suite(*where, settings.threads)}
-    wanted: dict[str, str] = {}
-    facts: dict[str, int | None] = {}
+def contenders(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], Maker]:
+    """Of a :class:`Case`."""
+    case = Case(**shape)
+    ways: dict[str, Way] = {"libraries": libraries, "suite": partial(suite, workers=settings.threads)}
+    raw = cache(lambda: raw_text(case, settings.paths))
+
+    @cache
+    def wanted() -> tuple[dict[str, str], int]:
+        """What the libraries write, and how many tokens that is."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = libraries(raw()[1], Path(folder))
+            tokens = sum(count_words(read_lines(files[f"bpe/{name}"])) for name in raw()[1].names)
+            return digests(files), tokens
 
     def make(name: str) -> Contender:
-        try:
-            kept, text = raw_text(**shape, paths=settings.paths)
-        except UsageError as error:
-            return Contender(name, refusal=str(error))
+        kept, text = raw()
 
         def run(text: Text = text) -> None:
-            with _done(ways[name], text):
-                pass
+            with tempfile.TemporaryDirectory() as folder:
+                ways[name](text, Path(folder))
 
         def error() -> float:
-            if not wanted:
-                with _done(libraries, text) as files:
-                    facts["tokens"] = sum(count_words(read_lines(files[f"bpe/{each}"])) for each in text.names)
-                    wanted.update(digests(files))
+            right, _ = wanted()
             if name != "libraries":
-                with _done(ways[name], text) as files:
-                    refuse_difference(digests(files), wanted)
+                with tempfile.TemporaryDirectory() as folder:
+                    refuse_difference(digests(ways[name](text, Path(folder))), right)
             return 0.0
 
         def measure() -> dict[str, int | None]:
             with tempfile.TemporaryDirectory(dir=kept.name) as folder:
                 larger = text.larger(Path(folder), LARGER)
-                peaks = [peak_bytes_of_processes(lambda of=of: run(of)) for of in (text, larger)]
-            return dict(zip(("peak_bytes", "larger_peak_bytes"), peaks, strict=True)) | facts
+                peak, larger_peak = (peak_bytes_of_processes(partial(run, of)) for of in (text, larger))
+            return {"peak_bytes": peak, "larger_peak_bytes": larger_peak, "tokens": wanted()[1]}
 
-        return Contender(name, run, error, measure=measure)
+        return Contender(run, error, measure)
 
-    return {name: lambda name=name: make(name) for name in ways}
+    return list(ways), make
 
 
-def raw_text(dataset: str, bpe_size: int, paths: Mapping[str, Any]) -> tuple[tempfile.TemporaryDirectory, Text]:
+def raw_text(case: Case, paths: Mapping[str, Any]) -> tuple[tempfile.TemporaryDirectory, Text]:
     """The raw text of a data set in a folder of its own, which is removed with the first of the two."""
-    path = CONFIGS / "dataset" / f"{dataset}.yaml"
+    path = CONFIGS / "dataset" / f"{case.dataset}.yaml"
     if not path.is_file():
-        raise UsageError(f"dataset: got '{dataset}', wanted a translation set of configs/dataset")
+        raise UsageError(f"dataset: got '{case.dataset}', wanted a translation set of configs/dataset")
     prepared = prepare(OmegaConf.load(path), _AS_IT_IS, paths)
     kept = tempfile.TemporaryDirectory()
-    text = Text(Path(kept.name), (prepared.source_lang, prepared.target_lang), bpe_size)
+    text = Text(Path(kept.name), (prepared.source_lang, prepared.target_lang), case.bpe_size)
     for name in text.names:
         shutil.copyfile(prepared.folder / "text" / f"{name}.txt", text.folder / name)
     return kept, text
@@ -109,37 +117,31 @@ def raw_text(dataset: str, bpe_size: int, paths: Mapping[str, Any]) -> tuple[tem
 def suite(text: Text, output: Path, workers: int) -> dict[str, Path]:
     """One command."""
     source, target = text.languages
-    _call(
-        [sys.executable, ROOT / "scripts" / "prepare.py"],
-        *("dataset=local_parallel", f"dataset.folder={text.folder}"),
-        *(f"dataset.source={source}", f"dataset.target={target}"),
-        *("preprocessing.tokenizer=moses", "preprocessing.lowercase=false", "preprocessing.min_count=0"),
-        *("preprocessing.bpe=subword_nmt", f"preprocessing.bpe_size={text.bpe_size}"),
-        *("preprocessing.joined_dictionary=true", f"paths.data={output}", f"paths.workers={workers}"),
-    )
+    options = ["dataset=local_parallel", f"dataset.folder={text.folder}", f"dataset.source={source}"]
+    options += [f"dataset.target={target}", f"paths.data={output}", f"paths.workers={workers}"]
+    wanted = {"tokenizer": "moses", "lowercase": "false", "min_count": 0, "bpe": "subword_nmt"}
+    wanted |= {"bpe_size": text.bpe_size, "joined_dictionary": "true"}
+    options += [f"preprocessing.{name}={value}" for name, value in wanted.items()]
+    call([sys.executable, ROOT / "scripts" / "prepare.py", *options])
     (folder,) = output.glob("local_parallel-*")
-    return _files(
-        folder / "bpe" / "codes.txt", {name: folder / "bpe" / f"{name}.txt" for name in text.names}, folder / "bin"
-    )
+    pieces = {name: folder / "bpe" / f"{name}.txt" for name in text.names}
+    return _files(folder / "bpe" / "codes.txt", pieces, folder / "bin")
 
 
 def libraries(text: Text, output: Path) -> dict[str, Path]:
     """One command after another, as the recipes that fairseq comes with call them."""
     source, target = text.languages
     commands = Path(sysconfig.get_path("scripts"))
+    moses, bpe, codes = commands / "sacremoses", commands / "subword-nmt", output / "codes"
     for name in text.names:
-        language = name.partition(".")[2]
-        _through([commands / "sacremoses", "-l", language, "tokenize"], text.folder / name, output / f"tok.{name}")
+        _through([moses, "-l", name.partition(".")[2], "tokenize"], text.folder / name, output / f"tok.{name}")
     _join([output / f"tok.train.{language}" for language in text.languages], output / "tok.train")
-    bpe, codes = [commands / "subword-nmt"], output / "codes"
-    _through([*bpe, "learn-bpe", "-s", text.bpe_size], output / "tok.train", codes)
+    _through([bpe, "learn-bpe", "-s", text.bpe_size], output / "tok.train", codes)
     for name in text.names:
-        _through([*bpe, "apply-bpe", "-c", codes], output / f"tok.{name}", output / name)
-    prefixes = [word for split in SPLITS for word in (f"--{split}pref", output / split)]
-    _call(
-        [sys.executable, "-m", "gpam_fairseq", "preprocess", "--source-lang", source, "--target-lang", target],
-        *(*prefixes, "--destdir", output / "bin", "--joined-dictionary", "--workers", 1),
-    )
+        _through([bpe, "apply-bpe", "-c", codes], output / f"tok.{name}", output / name)
+    words = [sys.executable, "-m", "gpam_fairseq", "preprocess", "--source-lang", source, "--target-lang", target]
+    words += [word for split in SPLITS for word in (f"--{split}pref", output / split)]
+    call([*words, "--destdir", output / "bin", "--joined-dictionary", "--workers", 1])
     return _files(codes, {name: output / name for name in text.names}, output / "bin")
 
 
@@ -155,19 +157,13 @@ def refuse_difference(got: Mapping[str, str], wanted: Mapping[str, str]) -> None
         raise UsageError(f"not what the libraries write: {', '.join(differing)}")
 
 
-@contextmanager
-def _done(way: Way, text: Text) -> Iterator[dict[str, Path]]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield way(text, Path(folder))
-
-
 def _files(codes: Path, pieces: Mapping[str, Path], binary: Path) -> dict[str, Path]:
     named = {"codes": codes} | {f"bpe/{name}": path for name, path in pieces.items()}
     kinds = ("*.bin", "*.idx", "dict.*")
-    return named | {f"bin/{path.name}": path for kind in kinds for path in sorted(binary.glob(kind))}
+    return named | {f"bin/{path.name}": path for kind in kinds for path in binary.glob(kind)}
 
 
-def _join(paths: list[Path], target: Path) -> None:
+def _join(paths: Iterable[Path], target: Path) -> None:
     with target.open("wb") as joined:
         for path in paths:
             with path.open("rb") as file:
@@ -176,16 +172,4 @@ def _join(paths: list[Path], target: Path) -> None:
 
 def _through(command: list[Any], source: Path, target: Path) -> None:
     with source.open("rb") as given, target.open("wb") as written:
-        _call(command, stdin=given, stdout=written)
-
-
-def _call(command: list[Any], *words: Any, **streams: Any) -> None:
-    """Run a command; UsageError with its last words where it fails or is not installed."""
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | streams
-    try:
-        ended = subprocess.run(list(map(str, [*command, *words])), stderr=subprocess.PIPE, check=False, **streams)
-    except OSError as error:
-        raise UsageError(f"{command[0]} cannot be run: {error.strerror}") from error
-    if ended.returncode:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError(f"{Path(command[0]).name} ended with {ended.returncode}: {said[-1] if said else ''}")
+        call(command, stdin=given, stdout=written)

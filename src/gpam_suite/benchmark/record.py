@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives, environment
 

@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark import record
-from gpam_suite.benchmark.comparison import compare
+from gpam_suite.benchmark.comparison import Settings, compare
 from gpam_suite.benchmark.kinds import KINDS
-from gpam_suite.benchmark.page import sections, write_pages
-from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.page import pages, section
+from gpam_suite.common.files import write_files
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -38,11 +38,10 @@ def benchmark(cfg: DictConfig) -> Path:
         began = time.perf_counter()
         log.info("%s", name)
         rows = measure(defined[name], settings, list(cfg.contenders or []))
-        shape = {key: value for key, value in defined[name].items() if key not in ("kind", "contenders")}
-        written.append(record.write(output, name, defined[name]["kind"], shape, settings, rows))
+        written.append(record.write(output, name, defined[name]["kind"], shape_of(defined[name]), settings, rows))
         log.info("%s: %.0f seconds", name, time.perf_counter() - began)
-    page = write_pages(output)
-    print(*sections(written), f"All cases: {page}", sep="\n")
+    page = write_files(pages(output))[0]
+    print(*map(section, map(record.load, written)), f"All cases: {page}", sep="\n")
     return page
 
 
@@ -60,33 +59,32 @@ def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined
     return list(dict.fromkeys(found))
 
 
+def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
+    """What a case says of the work itself."""
+    return {key: value for key, value in case.items() if key not in ("kind", "contenders")}
+
+
 def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) -> list[dict[str, Any]]:
     """The rows of one case; ``contenders`` are those asked for, none meaning those of the case, or all."""
-    shape = {key: value for key, value in case.items() if key not in ("kind", "contenders")}
+    shape = shape_of(case)
     if case["kind"] not in KINDS:
         meant = did_you_mean(case["kind"], KINDS)
         raise UsageError(f"unknown kind of case '{case['kind']}'{meant} (wanted one of {', '.join(KINDS)})")
     kind = KINDS[case["kind"]]
     try:
-        made = kind.contenders(shape, settings)
+        known, make = kind.contenders(shape, settings)
     except TypeError as error:  # a field that the case does not have, or lacks
         raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
-    wanted = contenders or case.get("contenders") or list(made)
+    wanted = contenders or case.get("contenders") or known
     for name in wanted:
-        if name not in made:
-            raise UsageError(f"unknown contender '{name}'{did_you_mean(name, made)} (wanted some of {', '.join(made)})")
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise UsageError(f"unknown contender '{name}'{meant} (wanted some of {', '.join(known)})")
     tolerance = kind.tolerance
     if tolerance is None:
         dtype = shape.get("dtype", "auto")
         tolerance = TOLERANCES[dtype if dtype != "auto" else "float32" if settings.device == "cpu" else "bfloat16"]
-    return compare(
-        [made[name]() for name in wanted],
-        repeats=settings.repeats,
-        tolerance=tolerance,
-        measure_memory=kind.measure_memory,
-        measure_flops=kind.measure_flops,
-        device=settings.device,
-    )
+    return compare(wanted, make, repeats=settings.repeats, tolerance=tolerance)
 
 
 def _settings(cfg: DictConfig) -> Settings:

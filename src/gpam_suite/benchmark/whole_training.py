@@ -8,13 +8,11 @@ The text is random: uniform words of ``types``, in lines whose lengths are sprea
 """
 
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +20,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.attention import names
-from gpam.errors import UsageError
-from gpam_suite.benchmark.comparison import Contender
-from gpam_suite.benchmark.settings import Settings
+from gpam_suite.benchmark.comparison import Contender, Maker, Settings
+from gpam_suite.benchmark.processes import call
 from gpam_suite.common.tasks import LM
 from gpam_suite.inside.models import composed
 
 UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the first line is not counted
 _TOKENS = 150_000  # of the text: more than a sample reads
 _OWN_STEP = "-own-step"
+_COMMAND = [sys.executable, "-m", "gpam_fairseq"]
 _OPTIONS = {
     "task": ("tokens_per_sample", "sample_break_mode"),
     "dataset": ("max_tokens",),
@@ -60,7 +58,7 @@ class Sample:
     peak_bytes: int
 
 
-def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callable[[], Contender]]:
+def contenders(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], Maker]:
     """Of a :class:`Case`; the numbers that are compared are the losses of a training without dropout."""
     case = Case(**shape)
     cfg = composed(f"recipe={case.recipe}")
@@ -72,23 +70,20 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callab
     def train(name: str, *more: str) -> Sample:
         if not (folder / "bin").is_dir():
             _write_text(folder, case, cfg.recipe.task, settings.seed)
-        attention, own_step = name.removesuffix(_OWN_STEP), name == "stock" or name.endswith(_OWN_STEP)
-        return _train(
-            [folder / "bin", *model_words(cfg, attention), *options, *more], fast=not own_step, settings=settings
-        )
+        fast = name != "stock" and not name.endswith(_OWN_STEP)
+        words = [folder / "bin", *model_words(cfg, name.removesuffix(_OWN_STEP)), *options, *more]
+        return _train(words, fast, settings)
 
     def make(name: str) -> Contender:
-        of = {"stock": "softmax"}.get(name, name.removesuffix(_OWN_STEP))
+        of = "softmax" if name == "stock" else name.removesuffix(_OWN_STEP)
+        first: list[Sample] = []  # not counted: the one that memory is measured in
 
         def error() -> float:
             assert kept  # the text is there for as long as a contender is
             quiet = ("--dropout", "0", "--attention-dropout", "0")
             if of not in wanted:
                 wanted[of] = train(of + _OWN_STEP, *quiet, "--attention-backend", "reference").losses
-            found = train(name, *quiet).losses
-            return max(abs(a - b) / b for a, b in zip(found, wanted[of], strict=True))
-
-        first: list[Sample] = []  # not counted: the one that memory is measured in
+            return max(abs(a - b) / b for a, b in zip(train(name, *quiet).losses, wanted[of], strict=True))
 
         def measure() -> dict[str, float]:
             first.append(train(name))
@@ -97,10 +92,9 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> dict[str, Callab
         def run() -> float:
             return (first.pop() if first else train(name)).seconds
 
-        return Contender(name, run, error, measure=measure)
+        return Contender(run, error, measure)
 
-    known = ["stock", *names(), *(name + _OWN_STEP for name in names())]
-    return {name: lambda name=name: make(name) for name in known}
+    return ["stock", *names(), *(name + _OWN_STEP for name in names())], make
 
 
 def flags(cfg: DictConfig, case: Case) -> list[str]:
@@ -123,12 +117,10 @@ def flags(cfg: DictConfig, case: Case) -> list[str]:
 
 
 def _flag(key: str, value: Any) -> list[str]:
-    flag = f"--{key.replace('_', '-')}"
     if value is None or value is False:
         return []
-    if value is True:
-        return [flag]
-    return [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return [f"--{key.replace('_', '-')}", *([] if value is True else [text])]
 
 
 def model_words(cfg: DictConfig, attention: str) -> list[str]:
@@ -140,47 +132,27 @@ def model_words(cfg: DictConfig, attention: str) -> list[str]:
 def _write_text(folder: Path, case: Case, task: str, seed: int) -> None:
     draw = random.Random(seed)
     spread = case.words // 2
-    sides = [("src", "tgt"), ()][task == LM.name]
-    first = [list(range(at, min(at + case.words, case.types))) for at in range(0, case.types, case.words)]
-    random_lines = [
+    lines = [list(range(at, min(at + case.words, case.types))) for at in range(0, case.types, case.words)]  # all types
+    lines += [
         [draw.randrange(case.types) for _ in range(draw.randint(case.words - spread, case.words + spread))]
         for _ in range(_TOKENS // case.words)
     ]
-    lines = [" ".join(f"w{word}" for word in line) + "\n" for line in [*first, *random_lines]]
-    for ending in [f".{side}" for side in sides] or [""]:
-        (folder / f"train{ending}").write_text("".join(lines), encoding="utf-8")
-        (folder / f"valid{ending}").write_text(lines[0], encoding="utf-8")  # fairseq wants one
-    kind = ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"] if sides else ["--only-source"]
-    texts = [word for split in ("train", "valid") for word in (f"--{split}pref", folder / split)]
-    _call(["preprocess", *kind, *texts, "--destdir", folder / "bin"], {})
+    texts = [" ".join(f"w{word}" for word in line) + "\n" for line in lines]
+    kind, endings = ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"], [".src", ".tgt"]
+    if task == LM.name:
+        kind, endings = ["--only-source"], [""]
+    for ending in endings:
+        (folder / f"train{ending}").write_text("".join(texts), encoding="utf-8")
+        (folder / f"valid{ending}").write_text(texts[0], encoding="utf-8")  # fairseq wants one
+    prefixes = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
+    call([*_COMMAND, "preprocess", *kind, *prefixes, "--destdir", folder / "bin"])
 
 
-def _train(words: Iterable[object], *, fast: bool, settings: Settings) -> Sample:
-    log, peak = _call(
-        [
-            "train",
-            *words,
-            *("--seed", settings.seed, "--log-format", "json", "--log-interval", EVERY, "--num-workers", 0),
-            *("--no-save", "--disable-validation", *([] if settings.device == "cuda" else ["--cpu"])),
-        ],
-        {"GPAM_FAST": str(int(fast)), "OMP_NUM_THREADS": str(settings.threads)},
-    )
-    rows = [json.loads(line.partition("| train_inner | ")[2]) for line in log if "| train_inner | " in line]
-    counted = rows[1:]
-    tokens = statistics.median(float(row["wpb"]) for row in counted)
-    speed = statistics.median(float(row["wps"]) for row in counted)
+def _train(words: Iterable[object], fast: bool, settings: Settings) -> Sample:
+    log = ["--seed", settings.seed, "--log-format", "json", "--log-interval", EVERY, "--num-workers", 0]
+    log += ["--no-save", "--disable-validation", *([] if settings.device == "cuda" else ["--cpu"])]
+    variables = {"GPAM_FAST": str(int(fast)), "OMP_NUM_THREADS": str(settings.threads)}
+    said, peak = call([*_COMMAND, "train", *words, *log], variables)
+    rows = [json.loads(line.partition("| train_inner | ")[2]) for line in said if "| train_inner | " in line]
+    tokens, speed = (statistics.median(float(row[key]) for row in rows[1:]) for key in ("wpb", "wps"))
     return Sample([float(row["loss"]) for row in rows], tokens / speed, tokens, peak)
-
-
-def _call(words: Iterable[object], variables: Mapping[str, str]) -> tuple[list[str], int]:
-    """The lines that a command of the plugin says, and the most memory that it held, in bytes."""
-    command = [sys.executable, "-m", "gpam_fairseq", *map(str, words)]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
-        process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=said, stderr=said)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        lines = said.read().splitlines()
-    if process.returncode:
-        raise UsageError(f"{' '.join(command[:4])} failed: {lines[-1] if lines else 'it said nothing'}")
-    return lines, usage.ru_maxrss * 1024

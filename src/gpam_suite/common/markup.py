@@ -6,44 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from gpam_suite.common.formatting import MISSING
 
-_TEXT_COLUMNS = {"Model", "Status", "Data set", "Metric", "Note", "Mark", "Mechanism", "Formula", "Row sum"}
-_TEXT_COLUMNS |= {
-    "Case",
-    "Contender",
-    "Ratio",
-    "Met",
-    "Perturbation",
-    "Weights lie in",
-    "Negative",
-    "Source",
-    "Departs from its source",
-    "Causal",
-    "Cross",
-    "Incremental",
-    "Option",
-    "Default",
-    "Meaning",
-    "Setting",
-    "Fact",
-    "Number",
-    "Promise",
-    "Test",
-    "Figure",
-    "Experiment",
-    "Quantity on the validation set",
-    "Row of the paper",
-    "What",
-    "Column",
-    "Stack",
-    "Projection",
-    "Network",
-    "Claim",
-    "The paper",
-    "Verdict",
-    "Trained?",
-    "Against",
-}
-
+_TITLES_OF_TEXT = (
+    "Model, Status, Data set, Metric, Note, Mark, Mechanism, Formula, Row sum, Case, Contender, Ratio, Met, "
+    "Perturbation, Weights lie in, Negative, Source, Departs from its source, Causal, Cross, Incremental, "
+    "Option, Default, Meaning, Setting, Fact, Number, Promise, Test, Figure, Experiment, "
+    "Quantity on the validation set, Row of the paper, What, Column, Stack, Projection, Network, Claim, "
+    "The paper, Verdict, Trained?, Against"
+)
+_TEXT_COLUMNS = set(_TITLES_OF_TEXT.split(", "))
+"""Titles of columns that are set to the left."""
 _CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 _TAG = re.compile("<(?=[A-Za-z/!?])")
 
@@ -104,10 +75,6 @@ def latex(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _one_line(text: str) -> str:
-    return " ".join(shown(text).split())
-
-
 def _escape_latex(text: str) -> str:
     replaced = {
         "\\": r"\textbackslash{}",
@@ -122,4 +89,4 @@ def _escape_latex(text: str) -> str:
         "↑": r"$\uparrow$",
         MISSING: "--",
     }
-    return "".join(replaced.get(character, character) for character in _one_line(text))
+    return "".join(replaced.get(character, character) for character in " ".join(shown(text).split()))

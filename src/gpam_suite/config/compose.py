@@ -75,16 +75,15 @@ def _check_mapping(cfg: DictConfig, name: str) -> None:
 def check(cfg: DictConfig) -> None:
     """Raise UsageError for what Hydra cannot know to be wrong."""
     check_nodes(cfg)
-    for name in ("checks", "tracking"):
-        if name in cfg:  # a plan trains nothing
-            _check_mapping(cfg, name)
+    if "checks" in cfg:  # a plan trains nothing
+        _check_mapping(cfg, "checks")
+        whole_number(cfg.checks.get("attention_every"), 0, "checks.attention_every")
+        _check_mapping(cfg, "tracking")
     places = {f"paths.{key}": OmegaConf.select(cfg, f"paths.{key}") for key in ("results", "data")}
     for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
         if not isinstance(value, str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
     whole_number(cfg.seed, 0, "seed")
-    if "checks" in cfg:
-        whole_number(OmegaConf.select(cfg, "checks.attention_every"), 0, "checks.attention_every")
     fast(cfg)
     if cfg.recipe.task != cfg.dataset.task:
         raise UsageError(

@@ -35,12 +35,20 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
     shared(complete, count)
 
 
-def check_visible(cfg: DictConfig) -> None:
-    """Raise UsageError where ``gpu`` wants a GPU and there is none: fairseq would take the processor without a word."""
+def check_visible(cfg: DictConfig, wanted: int) -> None:
+    """Raise UsageError where a run on GPUs sees fewer than ``wanted``: fairseq would take the processor without a
+    word."""
     import torch
 
-    if not cfg.fairseq.common.cpu and not torch.cuda.is_available():
+    if cfg.fairseq.common.cpu:
+        return
+    if not torch.cuda.is_available():
         raise UsageError(f"gpu={cfg.gpu.name} needs a GPU, and torch sees none on this machine; set gpu=cpu")
+    if torch.cuda.device_count() < wanted:
+        raise UsageError(
+            f"gpu.devices={wanted}, but this machine has {torch.cuda.device_count()} GPU(s); set gpu.devices, or "
+            "start one process a GPU on several machines with torchrun or srun"
+        )
 
 
 def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
@@ -50,9 +58,7 @@ def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
         UsageError: the batch cannot be cut so that an update keeps its tokens.
     """
     frequencies, most = list(complete.optimization.update_freq), complete.dataset.max_tokens
-    common = count
-    for frequency in frequencies:
-        common = gcd(common, int(frequency))
+    common = gcd(count, *map(int, frequencies))
     rest = count // common
     found: dict[str, dict[str, object]] = {"optimization": {"update_freq": [int(f) // common for f in frequencies]}}
     if rest == 1:

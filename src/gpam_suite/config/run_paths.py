@@ -11,8 +11,8 @@ CHECK_EVERY = "GPAM_CHECK_ATTENTION_EVERY"
 
 
 def rank_log(folder: Path, rank: int) -> Path:
-    """What process ``rank`` of several says; the first one's is :data:`WORKER_LOG`."""
-    return folder / f"train-rank{rank}.log"
+    """What process ``rank`` says."""
+    return folder / (WORKER_LOG if rank == 0 else f"train-rank{rank}.log")
 
 
 def outcome_file(folder: Path, rank: int = 0) -> Path:

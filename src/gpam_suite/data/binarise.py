@@ -1,15 +1,16 @@
-"""fairseq's dictionary and indexed data sets from segmented text."""
+"""fairseq's dictionaries and indexed data sets."""
 
-import os
+import re
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
+from gpam.errors import UsageError
 from gpam_suite.data.store.stages import Piece, Stage, Stages
 from gpam_suite.data.workers import BadLine
 
@@ -17,11 +18,20 @@ DICTIONARY = "dict.txt"
 BIN, IDX = "data.bin", "data.idx"
 RESERVED = ("<s>", "<pad>", "</s>")  # the first ids of every dictionary of fairseq's; the next is <unk>
 UNK_ID, EOS_ID = 3, 2
-_VERSION = 1
 _LARGEST_SHORT = 65500  # fairseq writes ids of a smaller dictionary as two bytes
 _HEADER = struct.Struct("<9sQBQ")  # of the index of an "mmap" data set: magic word, version, type of an id, items
-_SIZE, _BLOCK = 4, 1 << 18  # bytes of an item's size, and items whose offsets are made at once
 _TYPE_CODES = {np.uint16: 8, np.uint32: 9}  # as fairseq's indexed data sets name them
+_DICTIONARY_LINE = re.compile(r"([^\s]+) (\d{1,18})", re.ASCII)
+
+
+def new_dictionary() -> Any:
+    """An empty ``Dictionary`` of fairseq's."""
+    import gpam_fairseq.compat  # noqa: F401  (must come before fairseq)
+
+    # isort: split
+    from fairseq.data import Dictionary
+
+    return Dictionary()
 
 
 def build_dictionary(counts: Counter[str], min_count: int) -> Any:
@@ -30,26 +40,62 @@ def build_dictionary(counts: Counter[str], min_count: int) -> Any:
     Words seen less than ``min_count`` times are left out (they become ``<unk>``); the size is filled up to a multiple
     of 8. A literal ``<unk>`` in the text is the dictionary's own ``<unk>``.
     """
-    import gpam_fairseq.compat  # noqa: F401  (must come before fairseq)
-
-    # isort: split
-    from fairseq.data import Dictionary
-
-    dictionary = Dictionary()
+    dictionary = new_dictionary()
     for word, count in sorted(counts.items()):
         dictionary.add_symbol(word, count)
     dictionary.finalize(threshold=min_count)
     return dictionary
 
 
-def fairseq_version() -> str:
-    """Version of the fairseq that wrote the data."""
-    import gpam_fairseq.compat  # noqa: F401
+def load_dictionary(path: Path) -> Any:
+    """The fairseq ``Dictionary`` in a file that somebody else may have made.
 
-    # isort: split
-    import fairseq
+    A word and its count a line, ids counting from 4 in the order of the lines.
 
-    return fairseq.__version__
+    Raises:
+        UsageError: not such a file, a word twice, or one that fairseq reserves.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"dictionary {path} cannot be read ({error}); get the file again") from None
+    dictionary = new_dictionary()
+    seen = {*RESERVED, "<unk>"}
+    for number, line in enumerate(text.split("\n")[: -1 if text.endswith("\n") else None], start=1):
+        match = _DICTIONARY_LINE.fullmatch(line)
+        if match is None or len(match[1].split()) != 1:
+            raise UsageError(f"dictionary {path}, line {number}: got '{line[:40]}', wanted a word and its count")
+        if match[1] in seen:
+            raise UsageError(f"dictionary {path}, line {number}: '{match[1]}' is there already, or reserved by fairseq")
+        seen.add(match[1])
+        dictionary.add_symbol(match[1], int(match[2]))
+    return dictionary
+
+
+def load_ids(dictionary: Path) -> dict[str, int]:
+    """Word to id of a dictionary that this suite wrote, without fairseq."""
+    ids = {word: number for number, word in enumerate((*RESERVED, "<unk>"))}
+    with dictionary.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            ids[line.rpartition(" ")[0]] = len(ids)
+    return ids
+
+
+def id_type(size: int) -> type:
+    """How fairseq writes an id of a dictionary of this size (``indexed_dataset.best_fitting_int_dtype``)."""
+    return np.uint16 if size < _LARGEST_SHORT else np.uint32
+
+
+def write_index(path: Path, lengths: Sequence[int], kind: type) -> None:
+    """The index of a data set whose items have ``lengths`` ids of type ``kind`` (fairseq's ``mmap``)."""
+    sizes = np.asarray(lengths, dtype=np.int32)
+    offsets = np.cumsum(sizes, dtype=np.int64)
+    offsets -= sizes
+    offsets *= kind().itemsize
+    with path.open("wb") as index:
+        index.write(_HEADER.pack(b"MMIDIDX", 1, _TYPE_CODES[kind], len(sizes)))
+        index.write(sizes)
+        index.write(offsets)
 
 
 def binarise(stages: Stages, text: Piece, dictionary: Stage, name: str) -> Stage:
@@ -61,38 +107,25 @@ def binarise(stages: Stages, text: Piece, dictionary: Stage, name: str) -> Stage
     Raises:
         UsageError: a token that fairseq would read as the start, padding or end symbol.
     """
-    words = dictionary.piece(DICTIONARY)
+    words, kind = dictionary.piece(DICTIONARY), id_type(dictionary.facts["size"])
 
     def work(folder: Path) -> dict[str, int]:
-        # fairseq.data.indexed_dataset.best_fitting_int_dtype
-        kind = np.uint16 if dictionary.facts["size"] < _LARGEST_SHORT else np.uint32
-        facts = Counter(tokens=0, unk=0)
-        results = stages.workers.results((_binariser, (words.path, kind)), text.path, f"binarise {name}")
-        with (folder / BIN).open("wb") as data, (folder / IDX).open("w+b") as index:
-            index.write(bytes(_HEADER.size))
-            for content, lengths, unk in results:
-                data.write(content)
-                index.write(lengths)
-                facts.update(tokens=len(content) // kind().itemsize, unk=unk)
-            _complete(index, kind)
+        facts, sizes = Counter(tokens=0, unk=0), array("i")
+        with (folder / BIN).open("wb") as data:
+            for ids, lengths in stages.workers.results((_binariser, (words.path, kind)), text.path, f"binarise {name}"):
+                data.write(ids.tobytes())
+                sizes.extend(lengths)
+                facts.update(tokens=len(ids), unk=int((ids == UNK_ID).sum()))
+        write_index(folder / IDX, sizes, kind)
         return dict(facts)
 
-    return stages.run("binarise", _VERSION, {"text": text, "dictionary": words}, work)
+    return stages.run("binarise", {"text": text, "dictionary": words}, work)
 
 
-def load_ids(dictionary: Path) -> dict[str, int]:
-    """Word to id of a dictionary of fairseq's."""
-    ids = {word: number for number, word in enumerate((*RESERVED, "<unk>"))}
-    with dictionary.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            ids[line.rpartition(" ")[0]] = len(ids)
-    return ids
-
-
-def _binariser(dictionary: Path, kind: type) -> Callable[[list[str]], tuple[bytes, bytes, int]]:
+def _binariser(dictionary: Path, kind: type) -> Callable[[list[str]], tuple[np.ndarray, array]]:
     lookup = load_ids(dictionary).get
 
-    def work(lines: list[str]) -> tuple[bytes, bytes, int]:
+    def work(lines: list[str]) -> tuple[np.ndarray, array]:
         ids: list[int] = []
         sizes = array("i")
         for number, line in enumerate(lines, start=1):
@@ -102,22 +135,6 @@ def _binariser(dictionary: Path, kind: type) -> Callable[[list[str]], tuple[byte
             ids.extend([lookup(word, UNK_ID) for word in words])
             ids.append(EOS_ID)
             sizes.append(len(words) + 1)
-        array_of_ids = np.array(ids, dtype=kind)
-        return array_of_ids.tobytes(), sizes.tobytes(), int((array_of_ids == UNK_ID).sum())
+        return np.array(ids, dtype=kind), sizes
 
     return work
-
-
-def _complete(index: BinaryIO, kind: type) -> None:
-    """Write the header before the sizes of the items, and their offsets behind them."""
-    number = (index.tell() - _HEADER.size) // _SIZE
-    index.seek(0)
-    index.write(_HEADER.pack(b"MMIDIDX", 1, _TYPE_CODES[kind], number))
-    offset = 0
-    for begin in range(0, number, _BLOCK):
-        index.seek(_HEADER.size + begin * _SIZE)
-        sizes = np.frombuffer(index.read(min(_BLOCK, number - begin) * _SIZE), dtype=np.int32).astype(np.int64)
-        ends = offset + np.cumsum(sizes * kind().itemsize)
-        index.seek(0, os.SEEK_END)
-        index.write((ends - sizes * kind().itemsize).tobytes())
-        offset = int(ends[-1])

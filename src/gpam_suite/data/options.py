@@ -31,10 +31,16 @@ def refuse_unknown(node: Mapping[str, Any], known: set[str], what: str) -> None:
             raise UsageError(f"unknown option {what}.{key}: wanted one of {wanted}{did_you_mean(key, known)}")
 
 
-def _boolean(value: Any, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{what}: got {value!r}, wanted true or false")
-    return value
+_DEFAULTS = {
+    "tokenizer": "none",
+    "lowercase": False,
+    "bpe": "none",
+    "bpe_size": 0,
+    "joined_dictionary": False,
+    "min_count": 0,
+}
+# options that came later: where they are not used, an old preparation does not look different
+_RARE = {"normalise": False, "hyphens": False, "last_stop": False, "clean": None}
 
 
 def check_preprocessing(node: Any) -> dict[str, Any]:
@@ -44,45 +50,34 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
     not make two equal preparations look different.
     """
     node = plain(node, "preprocessing")
-    rare = {"normalise": False, "hyphens": False, "last_stop": False, "clean": None}
-    defaults = {
-        "tokenizer": "none",
-        "lowercase": False,
-        "bpe": "none",
-        "bpe_size": 0,
-        "joined_dictionary": False,
-        "min_count": 0,
-    }
-    refuse_unknown(node, {*defaults, *rare}, "preprocessing")
-    options = defaults | rare | {key: value for key, value in node.items() if value is not None}
+    known = _DEFAULTS | _RARE
+    refuse_unknown(node, set(known), "preprocessing")
+    options = known | {key: value for key, value in node.items() if value is not None}
     one_of(options["tokenizer"], TOKENIZERS, "preprocessing.tokenizer")
     one_of(options["bpe"], SEGMENTATIONS, "preprocessing.bpe")
-    _boolean(options["lowercase"], "preprocessing.lowercase")
-    _boolean(options["joined_dictionary"], "preprocessing.joined_dictionary")
+    for key, default in known.items():
+        if isinstance(default, bool) and not isinstance(options[key], bool):
+            raise UsageError(f"preprocessing.{key}: got {options[key]!r}, wanted true or false")
+        if key in _RARE and options[key] is True and options["tokenizer"] != "moses":
+            raise UsageError(f"preprocessing.{key} is part of Moses: wanted preprocessing.tokenizer=moses with it")
     whole_number(options["min_count"], 0, "preprocessing.min_count")
     if options["bpe"] in ("subword_nmt", "sentencepiece"):
         whole_number(options["bpe_size"], 1, f"preprocessing.bpe_size (bpe is {options['bpe']})")
     else:
         options["bpe_size"] = 0
-    for key in ("normalise", "hyphens", "last_stop"):
-        if _boolean(options[key], f"preprocessing.{key}") and options["tokenizer"] != "moses":
-            raise UsageError(f"preprocessing.{key} is part of Moses: wanted preprocessing.tokenizer=moses with it")
-    _check_clean(options["clean"])
-    # an option that is new and not used does not make an old preparation look different
-    return {key: value for key, value in options.items() if key not in rare or value != rare[key]}
+    if options["clean"] is not None:
+        _check_clean(options["clean"])
+    return {key: value for key, value in options.items() if key not in _RARE or value != _RARE[key]}
 
 
 def _check_clean(clean: Any) -> None:
     """``clean``: which training pairs stay (:class:`gpam_suite.data.text.rows.Clean`), counted in ``of``."""
-    if clean is None:
-        return
     wanted = {"of", "least", "most", "ratio"}
     if not isinstance(clean, Mapping) or set(clean) != wanted:
         raise UsageError(f"preprocessing.clean: got {clean!r}, wanted {', '.join(sorted(wanted))}, or null")
     one_of(clean["of"], ("tokens", "pieces"), "preprocessing.clean.of")
-    whole_number(
-        clean["most"], whole_number(clean["least"], 1, "preprocessing.clean.least"), "preprocessing.clean.most"
-    )
+    least = whole_number(clean["least"], 1, "preprocessing.clean.least")
+    whole_number(clean["most"], least, "preprocessing.clean.most")
     if isinstance(clean["ratio"], bool) or not isinstance(clean["ratio"], int | float) or clean["ratio"] < 1:
         raise UsageError(f"preprocessing.clean.ratio: got {clean['ratio']!r}, wanted a number of at least 1")
 

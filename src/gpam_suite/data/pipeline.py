@@ -11,8 +11,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.summed import summed
-from gpam_suite.common.tasks import LM, TASKS
-from gpam_suite.data.binarise import fairseq_version
+from gpam_suite.common.tasks import LM
 from gpam_suite.data.build import build
 from gpam_suite.data.dataset import check_dataset, check_fit
 from gpam_suite.data.kinds.sources import KINDS, open_source
@@ -20,7 +19,7 @@ from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished, unwritable
 from gpam_suite.data.store.stages import Stages
-from gpam_suite.data.text.lines import sha256
+from gpam_suite.data.text.lines import sha256, unchanged
 from gpam_suite.data.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -42,8 +41,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         raw files and the versions of what made the text.
 
     Raises:
-        UsageError: a wrong option, missing or unsuitable text, data that is not what the node expects; a finished
-            preparation that somebody changed.
+        UsageError: a wrong option, missing or unsuitable text, data that is not what the node expects.
         OSError: a disk without room; finished stages are kept.
     """
     dataset, options, paths = check_dataset(dataset), check_preprocessing(preprocessing), plain(paths, "paths")
@@ -55,24 +53,16 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     identity |= {"source": source.fingerprint, "versions": versions}
     digest = sha256(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode())[:12]
     folder = root / f"{dataset['name']}-{digest}"
-    if _finished(folder):
+    if manifest := unchanged(folder, MANIFEST):
         log.info("%s: reusing the finished preparation %s", dataset["name"], folder)
-        prepared = Prepared.load(folder)
-        prepared.check_whole()
-        return prepared
+        return Prepared(folder, manifest)
 
     started = time.monotonic()
     remove_abandoned(root)
     with unfinished(root, folder.name) as temporary:
         manifest = {
-            "name": dataset["name"],
-            "label": dataset.get("label"),
-            "task": dataset["task"],
-            "source": dataset.get("source") if TASKS[dataset["task"]].parallel else None,
-            "target": dataset.get("target") if TASKS[dataset["task"]].parallel else None,
+            **{key: dataset.get(key) for key in ("name", "label", "task", "source", "target", "licence", "citation")},
             "language": dataset.get("language", "en") if dataset["task"] == LM.name else None,
-            "licence": dataset.get("licence"),
-            "citation": dataset.get("citation"),
             "dataset": dataset,
             "preprocessing": options,
             "pipeline": VERSION,
@@ -84,11 +74,13 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         else:
             with Workers(paths.get("workers")) as workers:
                 stages = Stages(root, workers)
-                manifest |= build(dataset, options, source.raw(stages, dataset), stages, temporary)
-        manifest["versions"] = versions | {"fairseq": fairseq_version(), "python": platform.python_version()}
+                manifest |= build(dataset, options, source.raw(stages), stages, temporary)
+        fairseq = importlib.metadata.version("fairseq")
+        manifest["versions"] = versions | {"fairseq": fairseq, "python": platform.python_version()}
         manifest["seconds"] = round(time.monotonic() - started, 2)
         (temporary / MANIFEST).write_text(summed(manifest, indent=1), encoding="utf-8")
-        _publish(temporary, folder)
+        if not publish(temporary, folder, lambda found: unchanged(found, MANIFEST) is not None):
+            log.info("%s was prepared by another process in the meantime", folder)
     log.info("%s: prepared in %.1f s, %s", dataset["name"], manifest["seconds"], folder)
     return Prepared.load(folder)
 
@@ -132,29 +124,3 @@ def _versions(options: Mapping[str, Any]) -> dict[str, str]:
     used = ["sacremoses"] if options["tokenizer"] == "moses" else []
     used += [{"subword_nmt": "subword-nmt"}.get(options["bpe"], options["bpe"])] if options["bpe_size"] else []
     return {name: importlib.metadata.version(name) for name in used}
-
-
-def _finished(folder: Path) -> bool:
-    """Whether ``folder`` is a preparation with every file that its manifest names, in full length."""
-    if not folder.exists():
-        return False
-    try:
-        files = Prepared.load(folder).manifest["files"]
-    except (OSError, ValueError) as error:
-        why = f"{MANIFEST}: {error}"
-    else:
-        broken = [name for name, of in files.items() if not _has_size(folder / name, of["bytes"])]
-        why = f"{', '.join(broken)} missing or cut off" if broken else None
-    if why:
-        log.warning("%s is prepared again: %s", folder, why)
-    return why is None
-
-
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
-
-
-def _publish(temporary: Path, folder: Path) -> None:
-    """Rename the complete ``temporary`` to ``folder``; where another process was first, its result stays."""
-    if not publish(temporary, folder, _finished):
-        log.info("%s was prepared by another process in the meantime", folder)

@@ -14,7 +14,7 @@ from gpam_suite.common.summed import read_summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.run_paths import CHECKPOINTS
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text.lines import file_name, file_sha256, lines_of, read_lines
+from gpam_suite.data.text.lines import described, file_name, file_sha256, lines_of, read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation
 
 MANIFEST = "manifest.json"
@@ -83,37 +83,25 @@ class Prepared:
         """Target language, None for a language model's text."""
         return self.manifest["target"]
 
-    def _split(self, split: str) -> dict[str, Any]:
-        if split not in SPLITS:
-            raise UsageError(f"split: got {split!r}, wanted one of {', '.join(SPLITS)}")
-        return self.manifest["splits"][split]
-
     def words(self, split: str) -> int:
         """Words of a split, with one end-of-sentence mark a line: the denominator of word-level perplexity.
 
         Of text that is read by character, its characters.
         Counted after the tokeniser and before the sub-word segmentation; of the target side for translation.
         """
-        counts = self._split(split)
+        counts = self.manifest["splits"][split]
         return (counts["target"] if TASKS[self.task].parallel else counts)["words"]
-
-    def _text(self, split: str, language: str | None) -> Path:
-        self._split(split)
-        return self.folder / "text" / file_name(split, language)
 
     def reference(self, split: str) -> Path:
         """Raw target text, for BLEU: cased and not tokenised, whatever the preprocessing."""
-        if not TASKS[self.task].parallel:
-            raise UsageError(f"{self.manifest['name']} is text for language models: it has no reference translation")
-        return self._text(split, self.target_lang)
+        return self.folder / "text" / file_name(split, self.target_lang)
 
     def source_text(self, split: str) -> Path:
         """Raw source text (of a language model: the text)."""
-        return self._text(split, self.source_lang)
+        return self.folder / "text" / file_name(split, self.source_lang)
 
     def documents(self, split: str) -> list[int]:
         """First line (from 0) of each document; ``[0]`` where the boundaries are not known."""
-        self._split(split)
         return json.loads((self.folder / DOCUMENTS).read_text(encoding="utf-8"))[split]
 
     def words_by_line(self, split: str) -> list[int]:
@@ -121,7 +109,6 @@ class Prepared:
 
         Of text that is read by character, the characters of each line.
         """
-        self._split(split)
         if self.unit == "character":
             return list(map(len, lines_of(self.source_text(split).read_bytes())))
         kind = self.manifest["preprocessing"]["bpe"]
@@ -154,11 +141,8 @@ def fill_paths(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> 
 
 def written(folder: Path) -> dict[str, Any]:
     """Every file in ``folder`` with its checksum and size, and one checksum of the texts."""
-    files = {
-        str(path.relative_to(folder)): {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = {str(path.relative_to(folder)): described(path) for path in paths}
     checksum = hashlib.sha256()
     for name, of in files.items():
         if name.startswith("text/"):

@@ -2,30 +2,31 @@
 
 A *task* is a function of this package with its arguments. ``task(*arguments)`` returns the work of one process, a
 function from the lines of a chunk to its result; it is called once in each process, so it may load a model and keep a
-cache. Only file offsets go to the processes, and at most two chunks a process are under way, so that memory does not
-grow with the text.
+cache. Only file offsets go to the processes, and a few chunks a process are under way, so that memory does not grow
+with the text.
 """
 
-import collections
+import itertools
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.stopping import die_with
 from gpam_suite.data.progress import progress
 
 Task = tuple[Callable[..., Callable[[list[str]], Any]], tuple[Any, ...]]
 
 CHUNK = 1 << 19  # bytes of text
 WORTH_IT = 4 * CHUNK  # a shorter text is done before processes have started
+_AT_ONCE = 8  # chunks a process, after which the results have to be taken
 
 
 class BadLine(Exception):
@@ -53,44 +54,35 @@ class Workers:
         Raises:
             UsageError: a :class:`BadLine`, with its number in the whole text; a process was killed.
         """
-        size = text.stat().st_size
-        with progress(what, size) as bar:
+        with progress(what, text.stat().st_size) as bar:
             before = 0
-            for begin, end, (lines, result) in self._each(task, text, size):
+            for size, lines, result in self._each(task, text):
                 if isinstance(result, BadLine):
                     number, wrong = result.args
                     raise UsageError(f"{what.partition(' ')[2]}, line {before + number}: {wrong}")
                 before += lines
-                bar.update(end - begin)
+                bar.update(size)
                 yield result
 
-    def _each(self, task: Task, text: Path, size: int) -> Iterator[tuple[int, int, Any]]:
-        if self.number == 1 or size < WORTH_IT:
-            for begin, end in chunks(text):
-                yield begin, end, _work(task, text, begin, end)
+    def _each(self, task: Task, text: Path) -> Iterator[tuple[int, int, Any]]:
+        work, places = partial(_work, task, text), chunks(text)
+        if self.number == 1 or text.stat().st_size < WORTH_IT:
+            yield from map(work, places)
             return
         pool = self._started()
-        waiting: collections.deque[tuple[int, int, Future[Any]]] = collections.deque()
         try:
-            for begin, end in chunks(text):
-                waiting.append((begin, end, pool.submit(_work, task, text, begin, end)))
-                if len(waiting) >= 2 * self.number:
-                    yield _finished(waiting)
-            while waiting:
-                yield _finished(waiting)
+            while some := list(itertools.islice(places, _AT_ONCE * self.number)):
+                yield from pool.map(work, some)
         except BrokenProcessPool:
             raise UsageError(
                 "a process that prepares text was killed, perhaps for want of memory; try fewer (paths.workers=1)"
             ) from None
-        finally:
-            for *_, future in waiting:
-                future.cancel()
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
             # a fork needs no second import of everything; the processes use no thread of the one they come from
             context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-            self._pool = ProcessPoolExecutor(self.number, context, initializer=_live_with_parent)
+            self._pool = ProcessPoolExecutor(self.number, context, _follow, (os.getpid(),))
         return self._pool
 
 
@@ -117,12 +109,15 @@ def lines_between(text: Path, begin: int, end: int) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _work(task: Task, text: Path, begin: int, end: int) -> tuple[int, Any]:
+def _work(task: Task, text: Path, place: tuple[int, int]) -> tuple[int, int, Any]:
+    """Bytes, lines and result of one chunk."""
+    begin, end = place
     lines = lines_between(text, begin, end)
     try:
-        return len(lines), _ready(task)(lines)
+        result = _ready(task)(lines)
     except BadLine as error:
-        return len(lines), error
+        result = error
+    return end - begin, len(lines), result
 
 
 @lru_cache(maxsize=4)
@@ -131,17 +126,7 @@ def _ready(task: Task) -> Callable[[list[str]], Any]:
     return function(*arguments)
 
 
-def _finished(waiting: collections.deque[tuple[int, int, Future[Any]]]) -> tuple[int, int, Any]:
-    begin, end, future = waiting.popleft()
-    return begin, end, future.result()
-
-
-def _live_with_parent() -> None:
+def _follow(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end when it is gone, however it ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def wait() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+    die_with(parent)()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -92,18 +93,10 @@ def _blocks(length: int, step: int, context: int) -> Iterator[Block]:
 
 def _batches(blocks: Iterator[Block], max_tokens: int) -> Iterator[list[Block]]:
     """Neighbouring blocks of one shape, as many as fit into ``max_tokens``."""
-    batch: list[Block] = []
-    for block in blocks:
-        same = batch and (block[1] - block[0], block[2] - block[1]) == (
-            batch[0][1] - batch[0][0],
-            batch[0][2] - batch[0][1],
-        )
-        if batch and (not same or (len(batch) + 1) * (block[2] - block[0]) > max_tokens):
+    for (before, scored), alike in groupby(blocks, lambda block: (block[1] - block[0], block[2] - block[1])):
+        fitting = max(1, max_tokens // (before + scored))
+        while batch := list(islice(alike, fitting)):
             yield batch
-            batch = []
-        batch.append(block)
-    if batch:
-        yield batch
 
 
 def score_language_model(

@@ -10,6 +10,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.config.compose import check_window
 from gpam_suite.config.identity import config_hash
+from gpam_suite.data.second_test import keep_second_test
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import open_trained
 
@@ -29,6 +30,7 @@ def evaluate_again(cfg: DictConfig) -> None:
     torch.set_num_threads(cfg.threads)
     model = run.model(str(evaluation.checkpoint))
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
+    keep_second_test(OmegaConf.merge(run.cfg, {"paths": cfg.paths}), target)
     metrics, protocol = evaluate(model, run.task, run.prepared, evaluation, target)
     result = {"metrics": metrics, "protocol": protocol}
     write_atomically(target / "evaluation.json", json.dumps(result, indent=2) + "\n")

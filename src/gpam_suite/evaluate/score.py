@@ -8,6 +8,7 @@ from omegaconf import DictConfig
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data import Prepared
 from gpam_suite.evaluate import documents, language_model, recall, translation
+from gpam_suite.evaluate.second_test import score_second_test
 
 BY_TASK = {LM.name: language_model.evaluate, NMT.name: translation.evaluate, RECALL.name: recall.evaluate}
 BY_KIND = {"documents": documents.evaluate}
@@ -23,4 +24,8 @@ def evaluate(
     of the test set are written into ``folder``.
     """
     by_protocol = BY_KIND.get(prepared.kind, BY_TASK[prepared.task])
-    return by_protocol(model, task, prepared, evaluation, folder)
+    metrics, protocol = by_protocol(model, task, prepared, evaluation, folder)
+    if second := evaluation.get("second_test"):
+        metrics |= score_second_test(model, task, prepared, evaluation, folder)
+        protocol["second_test"] = second.name
+    return metrics, protocol

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gpam_fairseq  # noqa: F401  (before fairseq)
+
+import numpy as np
 import sacrebleu
 import torch
+from fairseq.data import LanguagePairDataset
 from omegaconf import DictConfig, OmegaConf
 
 from gpam_suite.common.files import write_atomically
@@ -88,11 +92,47 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
-def translated(model: Any, task: Any, prepared: Prepared, evaluation: Any) -> list[str]:
-    """Plain text: the translations of the test set by the protocol of ``evaluation``."""
-    dataset = task.load_dataset("test") or task.dataset("test")
-    protocol = {name: evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
-    return [prepared.postprocess(line) for line in translate_sentences(model, task, dataset, **protocol)]
+def sentences_of(
+    sources: Sequence[torch.Tensor], task: Any, targets: Sequence[torch.Tensor] | None = None
+) -> LanguagePairDataset:
+    """A fairseq data set of sources, or of pairs, each side the ids of a sentence with its end."""
+    return LanguagePairDataset(
+        sources,
+        np.array([len(line) for line in sources]),
+        task.source_dictionary,
+        targets,
+        targets and np.array([len(line) for line in targets]),
+        task.target_dictionary,
+        left_pad_source=task.cfg.left_pad_source,
+        shuffle=False,
+    )
+
+
+def decoding_options(evaluation: Any) -> dict[str, Any]:
+    """What :func:`translate_sentences` takes of the ``evaluation`` node."""
+    return {name: evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
+
+
+def translated(model: Any, task: Any, prepared: Prepared, evaluation: Any, sentences: Any = None) -> list[str]:
+    """Plain text: the translations of the test set, or of other ``sentences``, by the protocol of ``evaluation``."""
+    if sentences is None:
+        sentences = task.load_dataset("test") or task.dataset("test")
+    found = translate_sentences(model, task, sentences, **decoding_options(evaluation))
+    return [prepared.postprocess(line) for line in found]
+
+
+def scores_of(
+    hypotheses: list[str], references: list[str], lowercase: bool
+) -> tuple[dict[str, float], Metrics, References]:
+    """BLEU, chrF and TER of a test set by their names, what they were measured with, and what its references are."""
+    kind = References.of(references)
+    measured = Metrics(lowercase, kind.tokenised)
+    measures = {"bleu": measured.bleu, "chrf": measured.chrf, "ter": sacrebleu.TER()}
+    return (
+        {name: measure.corpus_score(hypotheses, [references]).score for name, measure in measures.items()},
+        measured,
+        kind,
+    )
 
 
 def evaluate(
@@ -109,14 +149,12 @@ def evaluate(
     """
     hypotheses = translated(model, task, prepared, evaluation)
     references = prepared.reference("test").read_text(encoding="utf-8").split("\n")[:-1]
-    kind = References.of(references)
-    scores = Metrics(prepared.manifest["preprocessing"]["lowercase"], kind.tokenised)
-    measures = {"test_bleu": scores.bleu, "test_chrf": scores.chrf, "test_ter": sacrebleu.TER()}
-    metrics = {name: measure.corpus_score(hypotheses, [references]).score for name, measure in measures.items()}
+    scores, measured, kind = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
     pairs = enumerate(zip(hypotheses, references, strict=True))
-    keep(folder, [{"sentence": index, "bleu": scores.statistics(*pair)} for index, pair in pairs], hypotheses)
-    signature = {"sacrebleu": str(scores.bleu.get_signature())}
-    return metrics, {**decoding(evaluation), **signature, **kind.protocol, "split": "test"}
+    keep(folder, [{"sentence": index, "bleu": measured.statistics(*pair)} for index, pair in pairs], hypotheses)
+    signature = {"sacrebleu": str(measured.bleu.get_signature())}
+    protocol = {**decoding(evaluation), **signature, **kind.protocol, "split": "test"}
+    return {f"test_{name}": score for name, score in scores.items()}, protocol
 
 
 def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:

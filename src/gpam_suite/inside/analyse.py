@@ -1,41 +1,97 @@
 """``make analyse``: look at what there is, and leave the numbers as JSON."""
 
 import logging
-import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from gpam_fairseq.trainer.histories import measure
 
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
-from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.options import whole_number
+from gpam.errors import UsageError
+from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.inside import lemma_checks, measures, store
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
-from gpam_suite.inside.runs import analyse_runs
-from gpam_suite.inside.store import path_of
+from gpam_suite.inside.observe import observed
+from gpam_suite.inside.runs import each_run, finished_runs, opened
+from gpam_suite.inside.texts import SPLIT, Text, text_for_maps, texts
+from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "depth", "runs")
 
 
 def analyse(cfg: DictConfig) -> list[Path]:
-    """The parts that ``cfg.parts`` names; those that need no run are made once and again only with ``again=true``.
+    """The parts that ``cfg.parts`` names; what was looked at before is looked at again only with ``again=true``.
 
     Returns:
         The files of numbers that were written.
     """
     for part in cfg.parts:
-        if part not in PARTS:
-            raise UsageError(f"parts: got '{part}'{did_you_mean(part, PARTS)}, wanted some of {', '.join(PARTS)}")
-    for task, texts in cfg.texts.items():
-        whole_number(texts, 1, f"texts.{task}")
-    results, started, written = Path(cfg.results), time.monotonic(), []
+        one_of(part, PARTS, "parts")
+    for task, count in cfg.texts.items():
+        whole_number(count, 1, f"texts.{task}")
+    results, written = Path(cfg.results), []
     torch.set_num_threads(cfg.threads)  # one: numbers must not depend on the cores of the machine
     if "hulls" in cfg.parts:
         written.append(analyse_hulls(results))
-    if "depth" in cfg.parts and (cfg.again or not path_of(results, "depth").is_file()):
-        written.append(analyse_depth(results, cfg, cfg.paths))
+    if "depth" in cfg.parts and (cfg.again or not store.path_of(results, "depth").is_file()):
+        written.append(analyse_depth(results, cfg))
     if "runs" in cfg.parts:
-        written += analyse_runs(results, cfg.paths, cfg.texts, cfg.only, again=cfg.again)
-    log.info("%d files of numbers after %.0f s", len(written), time.monotonic() - started)
+        written += _analyse_runs(results, cfg)
+    log.info("%d files of numbers", len(written))
     return written
+
+
+def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
+    """A run whose checkpoint or data is not there is left out, and keeps what was found before. The first seed of each
+    model also leaves the weight maps of one text."""
+    finished = finished_runs(results, cfg.only)
+
+    def work(record: Record) -> dict[str, Any]:
+        if record["task"] not in cfg.texts:
+            raise UsageError(f"a run of task '{record['task']}', which has nothing to look at here")
+        run = opened(record, cfg.paths)
+        seeds = [other["seed"] for other in finished if other.folder.parent == record.folder.parent]
+        count, first = cfg.texts[record["task"]], record["seed"] == min(seeds)
+        return look(run.model(), run.task, run.prepared, count, maps=first)
+
+    return each_run(results, finished, store.FOLDER, work, lambda found: not cfg.again)
+
+
+def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool = False) -> dict[str, Any]:
+    """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
+
+    ``streams``, ``modules``, ``lemmas``; ``gradients``: norm of dL/dW of each attention map, L the mean over the texts
+    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; with ``maps`` the weights
+    of one text, ``[heads, target, source]`` by module path, with its words.
+    """
+    chosen = texts(task, prepared, count)
+    observations = [observed(model, text.arguments) for text in chosen]
+    found = {
+        "texts": {"split": SPLIT, "count": len(chosen), "tokens": [text.target.numel() for text in chosen]},
+        "streams": measures.streams(observations),
+        "modules": measures.modules(observations),
+        "lemmas": lemma_checks.check(observations),
+        "gradients": _gradients(model, chosen),
+    }
+    return found | ({"maps": _maps(model, text_for_maps(task, prepared))} if maps else {})
+
+
+def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
+    model.zero_grad()
+    for text in chosen:
+        (text.loss(model) / len(chosen)).backward()
+    norms = measure(model).get("gradient", {})
+    model.zero_grad()
+    return norms
+
+
+def _maps(model: nn.Module, text: Text) -> dict[str, Any]:
+    weights = {path: one.weights for path, one in observed(model, text.arguments).attention.items()}
+    rounded = {path: None if w is None else w.double().round(decimals=3).tolist() for path, w in weights.items()}
+    return {"words": text.words, "weights": rounded}

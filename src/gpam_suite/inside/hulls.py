@@ -23,35 +23,23 @@ NEGATIVE = (0.0, 0.5, 1.0, 1.5, 2.0)
 """lambda- of figure 3, at lambda+ = 1: rows sum to 2 - lambda-."""
 
 
-def region(lambda_pos: float, lambda_neg: float, values: Any = VALUES) -> np.ndarray:
-    """Corners, counter-clockwise, of the polygon of all outputs ``[corners, 2]``."""
-    values = np.asarray(values, dtype=float)
+def region(lambda_pos: float, lambda_neg: float) -> tuple[np.ndarray, float]:
+    """Corners ``[corners, 2]``, counter-clockwise, and area of the polygon of all outputs."""
+    values = np.array(VALUES)
     points = ((1 + lambda_pos) * values[:, None] - lambda_neg * values[None, :]).reshape(-1, 2)
-    return points[ConvexHull(points).vertices]
-
-
-def area(corners: np.ndarray) -> float:
-    """Of a polygon, by the shoelace formula."""
-    x, y = corners.T
-    return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
+    hull = ConvexHull(points)
+    return points[hull.vertices], hull.volume  # scipy's word for what a polygon covers
 
 
 def analyse_hulls(results: Path) -> Path:
     """``<results>/analysis/hulls.json``: the regions of both figures, and their areas over the convex hull's."""
-    convex = area(region(0.0, 0.0))
+    _, convex = region(0.0, 0.0)
 
     def entry(lambda_pos: float, lambda_neg: float) -> dict[str, Any]:
-        corners = region(lambda_pos, lambda_neg)
-        return {
-            "lambda_pos": lambda_pos,
-            "lambda_neg": lambda_neg,
-            "corners": corners.tolist(),
-            "area_ratio": area(corners) / convex,
-        }
+        corners, area = region(lambda_pos, lambda_neg)
+        lambdas = {"lambda_pos": lambda_pos, "lambda_neg": lambda_neg}
+        return {**lambdas, "corners": corners.tolist(), "area_ratio": area / convex}
 
-    found = {
-        "values": [list(value) for value in VALUES],
-        "hulls": [entry(*pair) for pair in PAIRS],
-        "output_space": [entry(1.0, negative) for negative in NEGATIVE],
-    }
+    found = {"values": VALUES, "hulls": [entry(*pair) for pair in PAIRS]}
+    found["output_space"] = [entry(1.0, negative) for negative in NEGATIVE]
     return store.write(store.path_of(results, "hulls"), found)

@@ -15,6 +15,7 @@ from gpam_suite.inside.measures import RESIDUAL_TOLERANCE
 from gpam_suite.inside.observe import Observation, Seen
 
 
+@torch.no_grad()
 def check(observations: list[Observation]) -> dict[str, dict[str, float]]:
     """Module path to the lemmas' numbers, for the modules that they speak of: softmax and daGPAM.
 
@@ -28,19 +29,16 @@ def check(observations: list[Observation]) -> dict[str, dict[str, float]]:
       5's total norm of ``(1 + lambda+) J(P+) + lambda- J(P-)`` over that of ``J(P+)``.
     """
     found = {}
-    for path in observations[0].attention:
-        seen = [observation.attention[path] for observation in observations]
-        if type(seen[0].module.mechanism) in (Softmax, DaGPAM):
-            found[path] = _of_module(seen)
+    for path, first in observations[0].attention.items():
+        if type(first.module.mechanism) in (Softmax, DaGPAM):
+            found[path] = _of_module([observation.attention[path] for observation in observations])
     return found
 
 
 def _of_module(seen: list[Seen]) -> dict[str, float]:
-    mechanism = seen[0].module.mechanism
     numbers: dict[str, float] = {}
-    if mechanism.site.role != "cross":
-        found = [bounds(one) for one in seen]
-        joined = lemmas.Bound(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    if seen[0].module.mechanism.site.role != "cross":
+        joined = lemmas.Bound(*map(torch.cat, zip(*map(bounds, seen), strict=True)))
         numbers["holds"] = float(joined.holds.double().mean())
         numbers["assumption"] = float(joined.assumption.double().mean())
         numbers["tightness"] = float((joined.right_hand_side / joined.measured).median())
@@ -49,14 +47,15 @@ def _of_module(seen: list[Seen]) -> dict[str, float]:
     return numbers | {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-def _per_head(weight: Tensor, heads: int) -> Tensor:
-    """``W`` of a projection, ``[heads, width, head_dim]``."""
-    return weight.detach().double().unflatten(0, (heads, -1)).transpose(1, 2)
+def _lambdas(mechanism: DaGPAM, heads: int) -> list[Tensor]:
+    """The weights of ``P+`` and ``P-``, ``[heads]`` each."""
+    return [torch.as_tensor(value).double().expand(heads) for value in (mechanism.weight_pos, mechanism.lambda_neg)]
 
 
-def _lambdas(mechanism: DaGPAM, heads: int) -> tuple[Tensor, Tensor]:
-    pair = (mechanism.weight_pos, mechanism.lambda_neg)
-    return tuple(torch.as_tensor(value).detach().double().expand(heads) for value in pair)
+def _maps(mechanism: DaGPAM) -> tuple[Tensor, Tensor]:
+    """``W_Q^-`` and ``W_K^-``, the latter the identity where keys are shared."""
+    query = mechanism.query_neg.double()
+    return query, torch.eye(query.shape[-1]).double() if mechanism.key_neg is None else mechanism.key_neg.double()
 
 
 def bounds(seen: Seen) -> lemmas.Bound:
@@ -65,56 +64,52 @@ def bounds(seen: Seen) -> lemmas.Bound:
     x = seen.inputs.double()
     found = residual(x, RESIDUAL_TOLERANCE)
     rest = (x - found.row).expand(heads, -1, -1)
-    w_q, w_k, w_v = (_per_head(part.weight, heads) for part in (module.q_proj, module.k_proj, module.v_proj))
-    output = seen.weights.double() @ seen.v.double()
-    if not isinstance(mechanism, DaGPAM):
-        branches = [lemmas.positive_branch(torch.ones(heads), rest, w_q, w_k)]
-    else:
+    w_q, w_k, w_v = (  # [heads, width, head_dim]
+        part.weight.double().unflatten(0, (heads, -1)).mT for part in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    if isinstance(mechanism, DaGPAM):
         weight_pos, lambda_neg = _lambdas(mechanism, heads)
-        b_q = module.q_proj.bias.detach().double().unflatten(0, (heads, -1))
-        w_neg = mechanism.query_neg.detach().double()
-        w_k_neg = w_k if mechanism.key_neg is None else w_k @ mechanism.key_neg.detach().double()
+        w_neg, w_k_neg = _maps(mechanism)
+        b_q = module.q_proj.bias.double().unflatten(0, (heads, -1))
+        own = (rest, found.row.expand(heads, -1), w_q, b_q, w_neg, w_k @ w_k_neg)
         relu = mechanism.options.query_neg_activation == "relu"
-        row = found.row.expand(heads, -1)
         branches = [
             lemmas.positive_branch(weight_pos, rest, w_q, w_k),
-            lemmas.negative_branch(-lambda_neg, rest, row, w_q, b_q, w_neg, w_k_neg, relu=relu),
+            lemmas.negative_branch(-lambda_neg, *own, relu=relu),
         ]
-    bound = lemmas.residual_bound(rest, output, w_v, branches)
+    else:
+        branches = [lemmas.positive_branch(torch.ones(heads), rest, w_q, w_k)]
+    bound = lemmas.residual_bound(rest, seen.weights.double() @ seen.v.double(), w_v, branches)
     return bound._replace(assumption=bound.assumption & (not seen.causal))
 
 
 def _rows(seen: Seen) -> dict[str, float]:
     mechanism, visible = seen.module.mechanism, seen.visible
     q, k = seen.q.double(), seen.k.double()
-    several = visible.sum(-1) > 1
-    most = 2 * (1 - 1 / visible.sum(-1)[several].double())
+    count = visible.sum(-1)
+    most = 2 * (1 - 1 / count[count > 1].double())
 
-    def softmax(scores: Tensor) -> Tensor:
-        return torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)[:, several]
+    def total(scores: Tensor) -> Tensor:
+        """Lemma 3's norm for each row that sees several tokens."""
+        return lemmas.jacobian_total(torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)[:, count > 1])
 
     s_pos = scaled_scores(q, k)
-    p_pos = softmax(s_pos)
-    total_pos = lemmas.jacobian_total(p_pos)
+    total_pos = total(s_pos)
     numbers = {"jacobian_pos": float((total_pos / most).mean())}
     if isinstance(mechanism, DaGPAM):
-        double = mechanism.query_neg.detach().double()
+        w_neg, w_k_neg = _maps(mechanism)
         activated = torch.relu(q) if mechanism.options.query_neg_activation == "relu" else q
-        k_neg = k if mechanism.key_neg is None else k @ mechanism.key_neg.detach().double()
-        s_neg = scaled_scores(activated @ double, k_neg)
-        p_neg = softmax(s_neg)
-        found = lemmas.opposition(s_pos, s_neg, visible)
-        identity = torch.eye(double.shape[-1], dtype=torch.float64)
+        s_neg = scaled_scores(activated @ w_neg, k @ w_k_neg)
+        total_neg = total(s_neg)
+        opposed = lemmas.opposition(s_pos, s_neg, visible)
+        identity = torch.eye(w_neg.shape[-1], dtype=torch.float64)
+        distance = torch.linalg.matrix_norm(w_neg + identity) / torch.linalg.matrix_norm(identity)
         weight_pos, lambda_neg = _lambdas(mechanism, len(q))
         # J(P+) and J(P-) have one sign pattern, positive on the diagonal alone, so their totals add up.
-        both = weight_pos[:, None] * total_pos + lambda_neg[:, None] * lemmas.jacobian_total(p_neg)
-        numbers |= {
-            "jacobian_neg": float((lemmas.jacobian_total(p_neg) / most).mean()),
-            "opposition_distance": float(found.distance.mean()),
-            "opposition_cosine": float(found.cosine.mean()),
-            "query_neg_distance": float(
-                (torch.linalg.matrix_norm(double + identity) / torch.linalg.matrix_norm(identity)).mean()
-            ),
-            "gain": float(both.mean() / total_pos.mean()),
-        }
+        both = weight_pos[:, None] * total_pos + lambda_neg[:, None] * total_neg
+        numbers["jacobian_neg"] = float((total_neg / most).mean())
+        numbers["opposition_distance"] = float(opposed.distance.mean())
+        numbers["opposition_cosine"] = float(opposed.cosine.mean())
+        numbers["query_neg_distance"] = float(distance.mean())
+        numbers["gain"] = float(both.mean() / total_pos.mean())
     return numbers

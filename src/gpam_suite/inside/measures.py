@@ -68,34 +68,28 @@ def modules(observations: list[Observation]) -> dict[str, dict[str, Any]]:
     found = {}
     for place, path in enumerate(observations[0].attention):
         seen = [observation.attention[path] for observation in observations]
-        site = seen[0].module.mechanism.site
-        entry: dict[str, Any] = {"role": site.role, "layer": site.layer, "shown": seen[0].shown}
-        entry["output"] = {name: values[place] for name, values in outputs.items()}
-        if entry["shown"] != NONE:
-            entry |= _of_weights(seen)
-        found[path] = entry
+        site, shown = seen[0].module.mechanism.site, seen[0].shown
+        output = {name: values[place] for name, values in outputs.items()}
+        found[path] = {"role": site.role, "layer": site.layer, "shown": shown, "output": output}
+        if shown != NONE:
+            everything = torch.cat([one.weights[:, one.visible].double().flatten() for one in seen])
+            quantiles = torch.quantile(everything, torch.tensor(QUANTILES, dtype=torch.float64)).tolist()
+            found[path] |= _means(list(map(_of_weights, seen))) | {"quantiles": quantiles}
     return found
 
 
-def _of_weights(seen: list[Seen]) -> dict[str, Any]:
-    rows: list[dict[str, list[float]]] = []
-    everything = []
-    for one in seen:
-        count = one.visible.sum(-1)
-        several = count > 1
-        rows.append(
-            {
-                "negative_mass": negative_mass(one.weights).tolist(),
-                "entropy": entropy(one.weights)[:, several].mean(-1).tolist(),
-                "entropy_uniform": [float(count[several].double().log().mean())],
-                "first": attention_to_first(one.weights)[:, several].mean(-1).tolist(),
-                "first_uniform": [float((1 / count[several].double()).mean())],
-                "row_sum": one.weights.double().sum(-1).mean(-1).tolist(),
-            }
-        )
-        everything.append(one.weights[:, one.visible].double().flatten())
-    quantiles = torch.quantile(torch.cat(everything), torch.tensor(QUANTILES, dtype=torch.float64))
-    return _means(rows) | {"quantiles": quantiles.tolist()}
+def _of_weights(seen: Seen) -> dict[str, list[float]]:
+    count = seen.visible.sum(-1)
+    several = count > 1
+    uniform = count[several].double()
+    return {
+        "negative_mass": negative_mass(seen.weights).tolist(),
+        "entropy": entropy(seen.weights)[:, several].mean(-1).tolist(),
+        "entropy_uniform": [float(uniform.log().mean())],
+        "first": attention_to_first(seen.weights)[:, several].mean(-1).tolist(),
+        "first_uniform": [float((1 / uniform).mean())],
+        "row_sum": seen.weights.double().sum(-1).mean(-1).tolist(),
+    }
 
 
 def _means(texts: list[dict[str, list[float]]]) -> dict[str, list[float]]:

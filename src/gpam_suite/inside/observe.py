@@ -1,8 +1,7 @@
 """A look into a model while it reads a text: what goes into and comes out of every layer and every attention."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import gpam_fairseq  # noqa: F401
@@ -62,60 +61,46 @@ class Observation:
     attention: dict[str, Seen]
 
 
-@contextlib.contextmanager
-def watching(model: nn.Module) -> Iterator[Observation]:
-    """Fills the observation with the forward pass made inside; one text at a time (a batch of one)."""
-    seen: dict[str, dict[str, Any]] = {}
-    found = Observation({}, {})
+@torch.no_grad()
+def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
+    """What is seen in a forward pass of ``model`` with ``arguments``, which are of one text (a batch of one)."""
+    attention: dict[str, dict[str, Any]] = {}
+    streams: dict[str, list[Tensor]] = {}
     hooks = []
     for path, module in model.named_modules():
+        stack, _, place = path.partition(".layers.")
         if isinstance(module, GPAMMultiheadAttention):
-            own = seen.setdefault(path, {"module": module})
+            own = attention[path] = {"module": module}
             hooks.append(module.mechanism.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))
-            hooks.append(module.mechanism.register_forward_hook(_keep_heads(own), with_kwargs=True))
-            hooks.append(module.register_forward_hook(_keep_tokens(own), with_kwargs=True))
-        elif path.rpartition(".")[0] in ("encoder.layers", "decoder.layers"):
-            stream = found.streams.setdefault(path.partition(".")[0], [])
-            hooks.append(module.register_forward_hook(_keep_stream(stream), with_kwargs=True))
+            hooks.append(module.mechanism.register_forward_hook(partial(_keep_heads, own), with_kwargs=True))
+            hooks.append(module.register_forward_hook(partial(_keep_tokens, own), with_kwargs=True))
+        elif stack in ("encoder", "decoder") and place.isdecimal():
+            stream = streams.setdefault(stack, [])
+            hooks.append(module.register_forward_hook(partial(_keep_stream, stream), with_kwargs=True))
     try:
-        yield found
+        model(**arguments)
     finally:
         for hook in hooks:
             hook.remove()
-    found.attention.update({path: Seen(**own) for path, own in seen.items()})
+    return Observation(streams, {path: Seen(**own) for path, own in attention.items()})
 
 
 def _ask_for_weights(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     return args, {**kwargs, "need_weights": True}
 
 
-def _keep_heads(own: dict[str, Any]) -> Any:
-    def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any], result: tuple[Tensor, Any]) -> None:
-        (own["q"], own["k"], own["v"]), (own["heads"], weights) = (
-            (x[0].detach() for x in args),
-            (
-                result[0].detach()[0],
-                result[1],
-            ),
-        )
-        own["weights"] = None if weights is None else weights[0].detach()
-        own["causal"] = bool(kwargs.get("causal"))
-
-    return hook
+def _keep_heads(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    own["q"], own["k"], own["v"], own["heads"] = (x[0] for x in (*args, result[0]))
+    own["weights"] = None if result[1] is None else result[1][0]
+    own["causal"] = bool(kwargs.get("causal"))
 
 
-def _keep_tokens(own: dict[str, Any]) -> Any:
-    def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any], result: tuple[Tensor, Any]) -> None:
-        query = args[0] if args else kwargs["query"]
-        own["inputs"], own["output"] = query[:, 0].detach(), result[0][:, 0].detach()
-
-    return hook
+def _keep_tokens(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    query = args[0] if args else kwargs["query"]
+    own["inputs"], own["output"] = query[:, 0], result[0][:, 0]
 
 
-def _keep_stream(stream: list[Tensor]) -> Any:
-    def hook(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if not stream:
-            stream.append((args[0] if args else kwargs["x"])[:, 0].detach())
-        stream.append((result[0] if isinstance(result, tuple) else result)[:, 0].detach())
-
-    return hook
+def _keep_stream(stream: list[Tensor], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    if not stream:
+        stream.append((args[0] if args else kwargs["x"])[:, 0])
+    stream.append((result[0] if isinstance(result, tuple) else result)[:, 0])

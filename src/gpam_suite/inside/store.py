@@ -1,4 +1,5 @@
-"""``<results>/analysis/*.json``: the numbers that figures and findings are made of."""
+"""``<results>/analysis/`` and ``<results>/perturbed/``: the numbers that figures and findings are made of, as JSON, and
+the words that these share."""
 
 import json
 import math
@@ -11,9 +12,18 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
-FOLDER = "analysis"
+FOLDER, PERTURBED = "analysis", "perturbed"
+"""Below a results folder."""
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of attention weights."""
+COMMAND = "python scripts/analyse.py"
+TITLES = {
+    "residual": "Relative residual",
+    "cosine": "Mean cosine similarity",
+    "stable_rank": "Stable rank",
+    "effective_rank": "Effective rank",
+}
+ROLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross attention"}
 _DIGITS = 6  # significant: fewer than differ between machines, more than any figure shows
 
 
@@ -36,20 +46,18 @@ def read(path: Path) -> dict[str, Any] | None:
     """What :func:`write` left, None when there is nothing.
 
     Raises:
-        UsageError: the file is no JSON object.
+        UsageError: the file is no JSON.
     """
     if not archives.is_file(path):
         return None
     try:
-        found = json.loads(archives.read_bytes(path))
+        return json.loads(archives.read_bytes(path))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
-    return found
 
 
 def read_runs(results: Path, records: Iterable[Record], folder: str = FOLDER) -> dict[Path, dict[str, Any]]:
-    """Folder of a run to its analysis (below ``folder``), of those of ``records`` that have one made of this very
-    configuration."""
+    """Folder of a run to its analysis (below ``folder``), of those that have one made of this very configuration."""
     found = {}
     for record in records:
         analysis = read(path_of_run(results, record, folder))

@@ -25,15 +25,20 @@ class Text:
 
     def loss(self, model: nn.Module) -> Tensor:
         """Negative log-likelihood in nats a token."""
-        logs = model.get_normalized_probs(model(**self.arguments), log_probs=True, sample={"target": self.target})
-        return -logs.gather(-1, self.target.unsqueeze(-1)).mean()
+        return nll(model, model(**self.arguments), self.target).mean()
+
+
+def nll(model: nn.Module, output: Any, target: Tensor) -> Tensor:
+    """Negative log-likelihood in nats of each token of ``target`` ``[batch, tokens]`` under a model's ``output``."""
+    logs = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
+    return -logs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
 def texts(task: Any, prepared: Any, count: int) -> list[Text]:
     """``count`` texts: blocks of ``tokens_per_sample`` tokens (at most 256) of a language model's test set, or pairs
     whose source sentence is of the longer half but no outlier (60th to 95th percentile)."""
     if prepared.task == LM.name:
-        return list(_blocks(task, prepared, count))
+        return list(_blocks(task, prepared, count, _LONGEST))
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
     by_length = sorted(range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), index))
     longer = by_length[int(0.6 * len(by_length)) : int(0.95 * len(by_length)) or None]
@@ -46,9 +51,9 @@ def text_for_maps(task: Any, prepared: Any) -> Text:
     if prepared.task == LM.name:
         return next(_blocks(task, prepared, 1, _MAP_TOKENS))
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
-    short = [index for index in range(len(dataset)) if len(dataset[index]["source"]) <= _MAP_TOKENS]
-    longest = max(short or range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), -index))
-    return _pair(task, dataset, longest)
+    lengths = [len(dataset[index]["source"]) for index in range(len(dataset))]
+    wanted = max([length for length in lengths if length <= _MAP_TOKENS] or lengths)
+    return _pair(task, dataset, lengths.index(wanted))
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:
@@ -57,15 +62,15 @@ def spread(items: Sequence[int], count: int) -> list[int]:
     return [items[int(place * step)] for place in range(min(count, len(items)))]
 
 
-def _blocks(task: Any, prepared: Any, count: int, length: int | None = None) -> Iterator[Text]:
+def _blocks(task: Any, prepared: Any, count: int, length: int) -> Iterator[Text]:
     from fairseq.data import data_utils
 
     dictionary = task.source_dictionary
     lines = data_utils.load_indexed_dataset(str(prepared.bin / SPLIT), dictionary)
     stream = torch.cat([lines[index].long() for index in range(len(lines))])
-    length = min(length or _LONGEST, task.args.tokens_per_sample, len(stream) - 1)
+    length = min(length, task.args.tokens_per_sample, len(stream) - 1)
     starts = range(0, len(stream) - length, max(1, (len(stream) - length) // count))
-    for start in list(starts)[:count]:
+    for start in starts[:count]:
         ids = stream[start : start + length + 1]
         words = [dictionary[token] for token in ids[:-1].tolist()]
         yield Text({"src_tokens": ids[None, :-1]}, ids[None, 1:], {"decoder": words})

@@ -103,9 +103,8 @@ def find(folder: Path, pattern: str) -> list[Path]:
     """Paths of the files below ``folder`` that match ``pattern`` (``*/*/*/record.json``), sorted; those in archives of
     ``folder``, of a folder above it and of folders right in it are found as if they were unpacked."""
     found = {path for path in folder.glob(pattern) if path.is_file()}
-    packed = [(archive, archive.with_name(archive.name.removesuffix(SUFFIX))) for archive in folder.glob(f"*{SUFFIX}")]
-    packed += [(archive, archive.with_name(archive.name.removesuffix(SUFFIX))) for archive, _ in _above(folder)]
-    for archive, unpacked in packed:
+    for archive in [*folder.glob(f"*{SUFFIX}"), *(archive for archive, _ in _above(folder))]:
+        unpacked = archive.with_name(archive.name.removesuffix(SUFFIX))
         for name in _members(archive, archive.stat().st_mtime_ns):
             path = unpacked / name
             if path.is_relative_to(folder) and _matches(path.relative_to(folder), pattern):

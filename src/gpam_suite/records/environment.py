@@ -41,16 +41,15 @@ def versions() -> dict[str, str]:
 
 def git() -> dict[str, Any] | None:
     """The commit of the source tree, and whether what decides a result differs from it; None outside git."""
+
+    def said(*words: str) -> str:
+        return subprocess.check_output(["git", "-C", ROOT, *words], text=True, stderr=subprocess.DEVNULL).strip()
+
     try:
-        commit = subprocess.check_output(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL)
-        status = subprocess.check_output(
-            ["git", "-C", ROOT, "status", "--porcelain", "--", "src", "configs", "scripts"],
-            text=True,
-            stderr=subprocess.DEVNULL,
-        )
+        changed = said("status", "--porcelain", "--", "src", "configs", "scripts")
+        return {"commit": said("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"commit": commit.strip(), "dirty": bool(status.strip())}
 
 
 def processor() -> str:

@@ -271,13 +271,14 @@ def cut_history(folder: Path, update: int) -> None:
 
 
 def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
+    """The rows of ``path`` in order, [] where there is no such file."""
+    if not archives.is_file(path):
+        return []
     advice = "restore it from git, or delete its folder and run again"
     lines = archives.read_bytes(path).split(b"\n")
     torn = lines.pop()  # what follows the last newline: empty unless the writer was killed
     if torn and not torn_end_allowed:
-        raise UsageError(
-            f"{path} is cut off in its last line: restore it from git, or delete its folder and run again."
-        )
+        raise UsageError(f"{path} is cut off in its last line: {advice}.")
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -296,8 +297,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: another line is not a JSON object.
     """
-    path = Path(folder) / HISTORY
-    return _read_lines(path, torn_end_allowed=True) if archives.is_file(path) else []
+    return _read_lines(Path(folder) / HISTORY, torn_end_allowed=True)
 
 
 def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -311,5 +311,4 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: the file is cut off or a line is not a JSON object.
     """
-    path = Path(folder) / SCORES
-    return _read_lines(path, torn_end_allowed=False) if archives.is_file(path) else []
+    return _read_lines(Path(folder) / SCORES, torn_end_allowed=False)

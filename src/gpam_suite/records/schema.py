@@ -10,6 +10,8 @@ from gpam_suite.common.summed import KEY
 from gpam_suite.common.tasks import TASKS, Task
 
 SCHEMA_VERSION = 1
+PARAMETERS = ("total", "embedding", "attention", "mechanism", "other")
+"""A model's parameters by part."""
 
 _TEXT = {"type": "string"}
 _NAME = {"type": "string", "minLength": 1}
@@ -77,7 +79,7 @@ _PROPERTIES: dict[str, Any] = {
     "protocol": {"type": "object", "description": "everything two numbers must share to be comparable"},
     "parameters": _map_of(
         _COUNT_OR_NULL,
-        required=["total", "embedding", "attention", "mechanism", "other"],
+        required=list(PARAMETERS),
         description="parameters by part; mechanism counts what the mechanism adds to softmax attention",
     ),
     "flops": {

@@ -1,17 +1,23 @@
-"""The tables of a claim of the paper's: verdict, gate and comparisons, as :mod:`gpam_suite.stats.claim` has them."""
+"""The main table, and what is said of each claim, as :mod:`gpam_suite.stats.claim` has it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+
+import yaml
 
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
-from gpam_suite.common.formatting import MISSING
+from gpam_suite.common.formatting import MISSING, number, percent
 from gpam_suite.common.markup import markdown
+from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, findings
 
+_STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
     True: "A gain is the percentage by which the first model's perplexity is lower, its spread that of the log.",
@@ -20,24 +26,46 @@ _WHAT = {
 """By whether a lower metric is better."""
 
 
+def verdicts(said: Mapping[str, Finding]) -> str:
+    """A line for each row of the paper (``results/paper/dagpam.yaml``). ``said`` is by the experiment that is the row's
+    ``claim``; until there is one, ``here`` of the row says how it stands."""
+    head = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Change", *_STANDING]
+    lines = []
+    for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
+        base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
+        change = percent(own / base - 1) if base and own else MISSING
+        here = _standing(found) if found else [MISSING, row["here"], MISSING]
+        lines.append([row["row"], number(base), number(own), change, *here])
+    return markdown(head, lines)
+
+
+def counted_tables(titles: Mapping[str, str], aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> str:
+    """Every model of the experiments that a verdict counts, and the tests of their claims."""
+    parts = []
+    for found in aggregates:
+        parts += [f"### {titles[found.experiment]}\n", short_table(found)]
+        if claim := said.get(found.experiment):
+            parts += _paragraphs(claim)
+    return "\n".join(parts) or "No run that counts is published yet.\n"
+
+
 def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
     """``comparisons/<experiment>.json`` and ``tables/<experiment>-claim.md`` of every claim that has runs."""
     files: dict[Path, str] = {}
     for name, found in findings(results, aggregates).items():
         files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-        files[results / "tables" / f"{safe_name(name)}-claim.md"] = page(found)
+        text = "\n".join([f"# {found.claim.title}\n", *_paragraphs(found)])
+        files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
     return files
 
 
-def page(found: Finding) -> str:
-    """The tables of one claim, in Markdown."""
+def _paragraphs(found: Finding) -> list[str]:
     claim, (primary, *secondary) = found.claim, found.comparisons
-    effect = _gain(found, found.effect)
-    head = ["Claim", "The paper", "Here: gain [95 %]", "Verdict", "Trained?"]
-    row = [claim.title, papers_gain(found), *standing(found)]
-    parts = [
-        f"# {claim.title}\n",
-        markdown(head, [row]),
+    paper = effect = _gain(found, found.effect)
+    if isinstance(claim.paper, dict):
+        paper = f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({effect})"
+    return [
+        markdown(["Claim", "The paper", *_STANDING], [[claim.title, paper, *_standing(found)]]),
         f"Trained?: {'; '.join(found.gate.reasons)}.\n",
         f"Standard deviation of the gain over seeds: {_spread(found, primary)}.\n",
         f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of paired t tests: against no gain, against a gain of "
@@ -47,35 +75,53 @@ def page(found: Finding) -> str:
             ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", "p, the paper's gain", "p, equivalent"],
             [_row(found, one) for one in (primary, *secondary)],
         ),
+        *_inside(found),
     ]
-    return "\n".join(parts)
 
 
-def standing(found: Finding) -> list[str]:
+def _inside(found: Finding) -> list[str]:
+    """What happens inside the models of the primary comparison; nothing where none of it is known."""
+    model, baseline = found.comparisons[0].labels
+    head = ["Inside the models", baseline, model, "Difference [95 %]", f"With {baseline}'s score", f"With {model}'s"]
+    lines = []
+    for one in found.inside:
+        means = [number(fmean(side.values()), 3) if side else MISSING for side in (one.base, one.own)]
+        tested = one.difference
+        lines.append(
+            [
+                one.quantity,
+                *means,
+                formatting.estimate(tested.estimate, tested.low, tested.high, 3) if tested else MISSING,
+                *(f"{going.rho:+.2f} (p {_p(going.p_value)})" if going else MISSING for going in one.with_score),
+            ]
+        )
+    if not lines:
+        return []
+    return [
+        "Means over modules, heads and seeds. The last two columns are rank correlations over the runs of a model "
+        "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs, with Holm's "
+        "correction. They are secondary.\n",
+        markdown(head, lines),
+    ]
+
+
+def _standing(found: Finding) -> list[str]:
     """The gain with its interval, the verdict or what it waits for, and whether the models are trained."""
     there = f"{len(found.comparisons[0].seeds)} of {found.claim.seeds} seeds"
     gain = f"{_interval(found, found.comparisons[0])}, {there}"
     return [gain, found.verdict or f"not yet: {there}", _TRAINED[found.gate.trained]]
 
 
-def papers_gain(found: Finding) -> str:
-    """``108.26 → 106.38 (+1.74 %)``, or the gain alone where the paper gives no more."""
-    gain, paper = _gain(found, found.effect), found.claim.paper
-    return f"{paper[0]:g} → {paper[1]:g} ({gain})" if isinstance(paper, tuple) else gain
-
-
 def _row(found: Finding, one: Comparison) -> list[str]:
     tests = one.against_effect
-    both = None if tests is None else max(tests.p_below, tests.p_above)
     return [
-        one.labels[0],
-        one.labels[1],
+        *one.labels,
         str(len(one.seeds)),
         _interval(found, one),
         _p(one.gain.p_value),
         "primary" if one.primary else _p(one.holm),
         _p(None if tests is None else tests.p_above),
-        _p(both),
+        _p(None if tests is None else tests.p_value),
     ]
 
 

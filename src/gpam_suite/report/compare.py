@@ -5,7 +5,9 @@ Differences are B minus A, and wins are B's. Over seeds they are tested by
 one (:mod:`gpam_suite.stats.bootstrap`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
@@ -13,15 +15,42 @@ from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING, listed, plural
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.records.folder import Record
+from gpam_suite.records import archives
+from gpam_suite.records.folder import RECORD, Record, read_record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings
-from gpam_suite.report.compared import Side, obstacles, read_side, table_of
 from gpam_suite.report.provenance import BOTH_DRAWN, ENOUGH_FOR, few_seeds, number_of_seeds
 from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.aggregate import Aggregate, Row, aggregate
 from gpam_suite.stats.bootstrap import RESAMPLES
+
+_WANTED = (
+    "wanted a run's folder (results/local/runs/<experiment>/<model>-<options>/seed<k>-<hash>), or the folder above it "
+    "for all its seeds"
+)
+_COSTS = {
+    "Parameters": (("parameters", "total"), False),
+    "Training FLOPs per token": (("flops", "train_per_token"), False),
+    "Training tokens per second": (("speed", "train_tokens_per_second"), True),
+    "Peak memory in bytes": (("memory", "peak_bytes"), True),
+}
+"""Title, place in the record, and whether it compares on one and the same machine only."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A or B: its folder, the row of its seeds, and the seeds' folders that hold no record yet."""
+
+    name: str
+    folder: Path
+    row: Row
+    unended: list[str]
+
+    @property
+    def reference(self) -> Record:
+        """A record to read what all seeds share from; a finished one if there is any."""
+        return (self.row.finished or self.row.records)[0]
 
 
 def compare(a: str, b: str, *, anyway: bool = False) -> list[Section]:
@@ -33,48 +62,80 @@ def compare(a: str, b: str, *, anyway: bool = False) -> list[Section]:
     Raises:
         UsageError: a folder holds no run, or the two do not compare and ``anyway`` is not given.
     """
-    sides = read_side("A", a), read_side("B", b)
-    against = obstacles(*sides)
+    sides = _read_side("A", a), _read_side("B", b)
+    against = _obstacles(*sides)
     if against and not anyway:
         raise UsageError(
             f"A and B do not compare: {'; '.join(against)}. Name two of one protocol and data set, or add --anyway "
             "(make: EXTRA=--anyway) to see both without a test."
         )
-    sections = [_opening(*sides, against), _configuration(*sides), _environment(*sides)]
+    sections = [
+        Section("A and B", [line for side in sides for line in _told(side)]),
+        Section("Configuration", [_differing("Setting", sides, all_settings)]),
+        Section("Environment", [_differing("Fact", sides, _facts)]),
+    ]
+    rows = [replace(side.row, label=f"{side.name} ({side.row.label})") for side in sides]
     if against:
-        return [*sections, _numbers(*sides)]
-    table = table_of(*sides)
-    return [*sections, _result(table), *where(table)]
+        sections[0].blocks.append(f"They do not compare: {'; '.join(against)}. So no difference and no test is given.")
+        return [*sections, Section("Result", [_numbers(rows, None)])]
+    sections[0].blocks.append("Differences are B minus A.")
+    reference = sides[1].reference
+    table = Aggregate(reference["experiment"], reference["task"], tuple(rows), rows[0])
+    return [*sections, Section("Result", [_numbers(rows, table), *_tests(table), *_warnings(table)]), *where(table)]
 
 
-def _opening(a: Side, b: Side, against: list[str]) -> Section:
-    section = Section("A and B")
-    for name, side in (("A", a), ("B", b)):
-        row = side.row
-        section.blocks.append(
-            f"{name}: {row.label}, {side.reference['dataset_label']}, "
-            f"{'seed' if len(row.records) == 1 else 'seeds'} {listed(record['seed'] for record in row.records)} "
-            f"({side.folder})"
-        )
-        section.blocks += [f"{name}, seed {lost['seed']}: {lost['status']}: {lost['reason']}" for lost in row.lost]
-        if side.unended:
-            section.blocks.append(f"{name}: {listed(side.unended)} not ended, not in these numbers.")
-    if against:
-        section.blocks.append(f"They do not compare: {'; '.join(against)}. So no difference and no test is given.")
-    else:
-        section.blocks.append("Differences are B minus A.")
-    return section
+# -------------------------------------------------------------------------------------------------------- the two sides
 
 
-# --------------------------------------------------------------------------------------- configuration and environment
+def _read_side(name: str, given: str) -> Side:
+    """The run or group in the folder ``given``.
+
+    Raises:
+        UsageError: no such folder, no run in it, a broken record, or seeds that do not belong together.
+    """
+    folder = Path(given)
+    alone = archives.is_file(folder / RECORD)
+    ended = [folder] if alone else sorted(path.parent for path in archives.find(folder, f"seed*/{RECORD}"))
+    if not given or not (folder.is_dir() or ended):
+        raise UsageError(f"{name}: got {given or 'nothing'}{', which is no folder' if given else ''}; {_WANTED}.")
+    if not ended:
+        raise UsageError(f"{name}: {folder} holds no run that has ended (no {RECORD}); {_WANTED}.")
+    rows = aggregate([read_record(path) for path in ended]).rows
+    if len(rows) > 1:
+        held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in rows)
+        raise UsageError(f"{name}: the folder holds runs of several settings: {held}; name one of these runs' folders.")
+    unended = [path.name for path in sorted(folder.glob("seed*")) if path.is_dir() and path not in ended]
+    return Side(name, folder, rows[0], unended)
 
 
-def _configuration(a: Side, b: Side) -> Section:
-    return Section("Configuration", [_differing("Setting", a, b, all_settings)])
+def _obstacles(a: Side, b: Side) -> list[str]:
+    """Why the numbers of the two do not compare: task, data set, or fields of data and protocol, with both values.
+
+    The recipe may differ: on one test set under one protocol, that is a question a comparison can answer.
+    """
+    for field in ("task", "dataset"):
+        if a.reference[field] != b.reference[field]:
+            return [f"{field} is {a.reference[field]} in A but {b.reference[field]} in B"]
+    if not (a.row.finished and b.row.finished):  # a lost run has no number, and its protocol may be unknown
+        return []
+    one, other = (
+        {"data checksum": record["data"]["checksum"]}
+        | {f"protocol.{key}": value for key, value in record["protocol"].items()}
+        for record in (a.reference, b.reference)
+    )
+    return [
+        f"{key} is {one.get(key, 'missing')} in A but {other.get(key, 'missing')} in B"
+        for key in {**one, **other}
+        if one.get(key) != other.get(key)
+    ]
 
 
-def _environment(a: Side, b: Side) -> Section:
-    return Section("Environment", [_differing("Fact", a, b, _facts)])
+def _told(side: Side) -> list[str]:
+    name, row = side.name, side.row
+    seeds = f"{'seed' if len(row.records) == 1 else 'seeds'} {listed(record['seed'] for record in row.records)}"
+    lines = [f"{name}: {row.label}, {side.reference['dataset_label']}, {seeds} ({side.folder})"]
+    lines += [f"{name}, seed {lost['seed']}: {lost['status']}: {lost['reason']}" for lost in row.lost]
+    return lines + ([f"{name}: {listed(side.unended)} not ended, not in these numbers."] if side.unended else [])
 
 
 def _facts(record: Record) -> dict[str, Any]:
@@ -86,92 +147,58 @@ def _facts(record: Record) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def _differing(title: str, a: Side, b: Side, read: Any) -> Table | str:
+def _differing(title: str, sides: tuple[Side, Side], read: Callable[[Record], Mapping[str, Any]]) -> Table | str:
     """The facts that differ between the sides; where seeds of one side differ, all its values."""
-    found = [[read(record) for record in side.row.records] for side in (a, b)]
+    found = [[read(record) for record in side.row.records] for side in sides]
     keys = dict.fromkeys(key for side in found for facts in side for key in facts)
-    lines = [(key, *[_values(side, key) for side in found]) for key in keys]
+    lines = [(key, *[listed(facts[key] for facts in side if key in facts) for side in found]) for key in keys]
     different = [line for line in lines if line[1] != line[2]]
     return Table([title, "A", "B"], different) if different else "Nothing differs."
 
 
-def _values(side: list[Mapping[str, Any]], key: str) -> str:
-    return listed(facts[key] for facts in side if key in facts)
-
-
 # -------------------------------------------------------------------------------------------------------------- result
-
-
-def _metrics(rows: tuple[Row, ...]) -> list[str]:
-    """Names of the metrics that any finished seed has, the headline one first."""
-    finished = [record for row in rows for record in row.finished]
-    heads = [TASKS[record["task"]].headline for record in finished]
-    return list(dict.fromkeys([*heads, *[metric for record in finished for metric in record["metrics"]]]))
 
 
 def _label(metric: str) -> str:
     return METRIC_LABEL.get(metric, metric.replace("_", " ").capitalize())
 
 
-def _mean(row: Row, metric: str, digits: int) -> str:
-    summary = row.summary(metric)
-    return formatting.plus_minus(summary.mean, summary.sd, digits)
-
-
-def _digits(metric: str) -> int:
-    return 3 if metric.endswith("_loss") else 2  # a loss is a logarithm: 0.01 is 1 % of the perplexity
-
-
-_COSTS = {
-    "Parameters": (("parameters", "total"), False),
-    "Training FLOPs per token": (("flops", "train_per_token"), False),
-    "Training tokens per second": (("speed", "train_tokens_per_second"), True),
-    "Peak memory in bytes": (("memory", "peak_bytes"), True),
-}
-"""Title, place in the record, and whether it compares on one and the same machine only."""
-
-
-def _numbers(a: Side, b: Side) -> Section:
-    """The numbers of runs that do not compare, beside each other and nothing more."""
-    rows = (a.row, b.row)
-    lines = [[_label(metric), *[_mean(row, metric, _digits(metric)) for row in rows]] for metric in _metrics(rows)]
-    lines += [[title, *[formatting.count(row.mean(*path)) for row in rows]] for title, (path, _) in _COSTS.items()]
-    return Section("Result", [Table(["Number", "A", "B"], lines)])
-
-
-def _result(table: Aggregate) -> Section:
-    a, b = table.rows
+def _numbers(rows: list[Row], table: Aggregate | None) -> Table:
+    """Every metric that a finished seed has, the headline one first, and what the runs cost; with differences where
+    there is a ``table`` of both."""
+    finished = [record for row in rows for record in row.finished]
+    heads = [TASKS[record["task"]].headline for record in finished]
     lines = []
-    for metric in _metrics(table.rows):
-        found, digits = table.difference(b, metric), max(_digits(metric), table.digits)
-        line = [_label(metric), _mean(a, metric, digits), _mean(b, metric, digits), MISSING, MISSING]
-        if found:
-            digits = formatting.enough(found.low, found.high, digits)
-            line[3:] = formatting.signed(found.estimate, digits), formatting.interval(found.low, found.high, digits)
-        lines.append(line)
+    for metric in dict.fromkeys([*heads, *(metric for record in finished for metric in record["metrics"])]):
+        own = 3 if metric.endswith("_loss") else 2  # a loss is a logarithm: 0.01 is 1 % of the perplexity
+        digits = max(own, table.digits) if table else own
+        scores = [row.summary(metric) for row in rows]
+        line = [_label(metric), *(formatting.plus_minus(score.mean, score.sd, digits) for score in scores)]
+        found = table and table.difference(rows[1], metric)
+        digits = formatting.enough(found.low, found.high, digits) if found else digits
+        line += [formatting.signed(found.estimate, digits) if found else MISSING]
+        lines.append([*line, formatting.interval(found.low, found.high, digits) if found else MISSING])
     for title, (path, same_machine) in _COSTS.items():
-        ratio = table.ratio(b, *path, same_machine=same_machine)
+        ratio = table.ratio(rows[1], *path, same_machine=same_machine) if table else None
         change = MISSING if ratio is None else formatting.percent(ratio - 1)
-        lines.append([title, *[formatting.count(row.mean(*path)) for row in table.rows], change, MISSING])
+        lines.append([title, *(formatting.count(row.mean(*path)) for row in rows), change, MISSING])
+    shown = 5 if table else 3
     head = ["Number", "A", "B", "Difference", "95 % over seeds"]
-    return Section("Result", [Table(head, lines), *_tests(table), *_warnings(table)])
+    return Table(head[:shown], [line[:shown] for line in lines])
 
 
 def _tests(table: Aggregate) -> list[str]:
     """The three tests of the headline number, in words."""
     b, name = table.rows[1], _label(table.metric)
-    over_seeds = table.difference(b)
+    over_seeds, test_set = table.difference(b), table.test_set(b)
     if over_seeds is None:
         return [f"No test: a side has no finished seed with {name}."]
     if over_seeds.holds_zero is None:
         lines = [f"Over seeds: no test ({over_seeds.method})."]
     else:
-        interval = difference_cell(table, over_seeds)
+        found = f"{name} {difference_cell(table, over_seeds)}, {formatting.p_value(over_seeds.p_value)}"
         zero = "holds zero: no difference shown" if over_seeds.holds_zero else "excludes zero"
-        lines = [
-            f"Over seeds ({over_seeds.method}): {name} {interval}, {formatting.p_value(over_seeds.p_value)}; {zero}."
-        ]
-    test_set = table.test_set(b)
+        lines = [f"Over seeds ({over_seeds.method}): {found}; {zero}."]
     if test_set is None:
         return [*lines, f"On the test set: no test, as scores are missing or it has only one of its {table.units}."]
     lines.append(

@@ -1,20 +1,20 @@
 """The figures of an experiment, made from records and histories and nothing else: results, learning curves, sweeps."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import number, plural
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, fences, legend_below, logarithmic, look
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, fences, legend_below, logarithmic, look
 from gpam_suite.report.provenance import caption
 from gpam_suite.report.tables import metric_title
-from gpam_suite.stats.aggregate import LAMBDA_LABELS, Aggregate, Row
+from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.curves import Curve, learning_curve, title
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, mean_interval
 from gpam_suite.stats.sweep import Sweep, find_sweeps, rows_sum, symbol
@@ -39,13 +39,14 @@ def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row], among: int = 
     return caption(aggregate, what, [(row, row.seeds) for row in rows], among=among)
 
 
-def _better(metric: str) -> str:
-    return "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
-
-
-def _far_apart(metric: str, values: Sequence[float]) -> bool:
-    """Whether perplexities want a logarithmic axis."""
-    return metric in LOWER_IS_BETTER and bool(values) and max(values) > _WIDE * min(values)
+def _score_axis(axis: Axis, aggregate: Aggregate, values: Sequence[float], between: str = " ") -> None:
+    """Name the axis after the headline metric; where perplexities are far apart it is logarithmic."""
+    lower = aggregate.metric in LOWER_IS_BETTER
+    log = lower and values and max(values) > _WIDE * min(values)
+    if log:
+        logarithmic(axis)
+    better = f"{'lower' if lower else 'higher'} is better{', log scale' if log else ''}"
+    axis.set_label_text(f"{metric_title(aggregate)}{between}({better})")
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -78,14 +79,10 @@ def _results(aggregate: Aggregate) -> Plot:
         if aggregate.baseline and (mean := aggregate.baseline.summary(metric).mean) is not None:
             axes.axvline(mean, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=0.9)
         axes.margins(x=0.06)
-        better = _better(metric)
-        if _far_apart(metric, (low, high)):
-            logarithmic(axes.xaxis)
-            better += ", log scale"
+        _score_axis(axes.xaxis, aggregate, (low, high))
         axes.set_yticks(range(len(rows)), [_with_lost(row) for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(f"{metric_title(aggregate)} ({better})")
 
     line = "; the dashed line is the mean of softmax" if aggregate.baseline else ""
     if (low, high) != (min(everything), max(everything)):
@@ -124,16 +121,16 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
     curves = [(row, curve) for row, curve in curves if curve.quantity == quantity]
     shown = selected(aggregate, curves)
     last = max(int(curve.updates[-1]) for _, curve in shown)
-    highest = fences([float(curve.mean[-1]) for _, curve in shown])[1]
+    ends = [float(curve.values.mean(axis=0)[-1]) for _, curve in shown]
+    highest = fences(ends)[1]
     halves = [0.0, last / 2] if all(len(curve.updates) >= _FEW_POINTS for _, curve in shown) else [0.0]
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(halves), squeeze=False)[0]
         for axes, start in zip(panels, halves, strict=True):
             for row, curve in shown:
-                style, part = look_of(aggregate, row), curve.after(start)
-                axes.fill_between(part.updates, part.low, part.high, color=style["color"], alpha=0.15, linewidth=0)
-                axes.plot(part.updates, part.mean, label=row.label, **style)
+                part = curve.after(start)
+                band(axes, part.updates, part.values, look_of(aggregate, row), row.label)
             axes.set_xlabel("Updates")
         log = " (log scale)" if quantity == "token_perplexity" else ""
         if log:
@@ -142,10 +139,9 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
         if len(halves) > 1:
             panels[0].set_title(f"Whole training{log}")
             panels[1].set_title("Second half (linear scale)")
-            inside = [curve.after(last / 2) for _, curve in shown if curve.mean[-1] <= highest]
-            panels[1].set_ylim(
-                min(float(curve.low.min()) for curve in inside), max(float(curve.high.max()) for curve in inside)
-            )
+            near = [curve for (_, curve), end in zip(shown, ends, strict=True) if end <= highest]
+            inside = np.concatenate([curve.after(last / 2).values.ravel() for curve in near])
+            panels[1].set_ylim(float(inside.min()), float(inside.max()))
         legend_below(figure)
 
     what = f"{title(quantity, aggregate.task)} during training: mean (line) and range (band) over seeds."
@@ -156,57 +152,55 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
 
 
 def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
-    rows = [row for points in sweep.lines.values() for _, row in points]
+    rows = sweep.rows
     one_seed = all(len(row.finished) < 2 for row in rows)
-    panels = [(sweep, " = ".join(symbol(name) for name in sweep.tied or (sweep.option,)))]
+    panels: dict[str, Callable[[Row], float]] = {symbol("lambda_neg"): lambda row: row.options["lambda_neg"]}
     if by_sum := len(sweep.lines) > 1 and all(rows_sum(row) is not None for row in rows):
-        sums = {label: [(rows_sum(row), row) for _, row in points] for label, points in sweep.lines.items()}
-        panels.append((replace(sweep, lines=sums), r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$"))
-    log = _far_apart(aggregate.metric, [value for row in rows for value in row.values(aggregate.metric).values()])
+        panels[r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$"] = rows_sum
+    everything = [value for row in rows for value in row.values(aggregate.metric).values()]
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for index, (axes, (shown, words)) in enumerate(zip(grid, panels, strict=True)):
-            _sweep_panel(axes, aggregate, shown, bars=not one_seed, joined=index == 0)
+        for index, (axes, (words, place)) in enumerate(zip(grid, panels.items(), strict=True)):
+            _sweep_panel(axes, aggregate, sweep, place, bars=not one_seed, joined=index == 0)
             axes.set_xlabel(words)
-        if log:
-            logarithmic(grid[0].yaxis)
-        grid[0].set_ylabel(f"{metric_title(aggregate)}\n({_better(aggregate.metric)}{', log scale' if log else ''})")
+        _score_axis(grid[0].yaxis, aggregate, everything, between="\n")
         legend_below(figure)
 
-    option = " = ".join(LAMBDA_LABELS.get(name, name) for name in sweep.tied or (sweep.option,))
     right = ", and against what the rows of weights sum to" if by_sum else ""
-    band = ""
+    around = ""
     if (baseline := aggregate.baseline) and baseline.finished:
         spread = ", its band one standard deviation over seeds" if len(baseline.finished) > 1 else ""
-        band = f" The dashed line is softmax{spread}."
+        around = f" The dashed line is softmax{spread}."
     crosses = "" if all(row.finished for row in rows) else " A cross at the top: no seed finished."
     what = (
-        f"{metric_title(aggregate)} against {option}{right}: "
-        f"{'one seed a point' if one_seed else 'mean over seeds, bars of one standard deviation'}.{band}{crosses}"
+        f"{metric_title(aggregate)} against lambda-{right}: "
+        f"{'one seed a point' if one_seed else 'mean over seeds, bars of one standard deviation'}.{around}{crosses}"
     )
-    drawn = [*([baseline] if band else []), *rows]
+    drawn = [*([baseline] if around else []), *rows]
     return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, drawn), 3.4, paint)
 
 
-def _sweep_panel(axes: Axes, aggregate: Aggregate, sweep: Sweep, *, bars: bool, joined: bool) -> None:
+def _sweep_panel(
+    axes: Axes, aggregate: Aggregate, sweep: Sweep, place: Callable[[Row], float], *, bars: bool, joined: bool
+) -> None:
     metric, baseline = aggregate.metric, aggregate.baseline
     if baseline and (summary := baseline.summary(metric)).mean is not None:
         low, high = summary.mean - (summary.sd or 0.0), summary.mean + (summary.sd or 0.0)
         axes.axhspan(low, high, color="#000000", alpha=0.12, linewidth=0)
         axes.axhline(summary.mean, color="#000000", linewidth=1, linestyle=BASELINE_DASH, label=baseline.label)
-    for index, (label, points) in enumerate(sweep.lines.items(), start=1):
-        measured = [(x, row.summary(metric)) for x, row in points if row.finished]
+    for index, (lambda_pos, line) in enumerate(sweep.lines.items(), start=1):
+        measured = [(place(row), row.summary(metric)) for row in line if row.finished]
         style = look(index) if joined else {**look(index), "linestyle": "none"}
         axes.errorbar(
             [x for x, _ in measured],
             [summary.mean for _, summary in measured],
             yerr=[summary.sd or 0.0 for _, summary in measured] if bars else None,
-            label=label or sweep.model_label,
+            label=f"{symbol('lambda_pos')} = {lambda_pos:g}",
             capsize=2.5,
             elinewidth=0.9,
             **style,
         )
-        for x in [x for x, row in points if not row.finished]:
+        for x in [place(row) for row in line if not row.finished]:
             top = axes.get_xaxis_transform()
             axes.plot([x], [0.97], transform=top, marker="x", color=style["color"], clip_on=False)

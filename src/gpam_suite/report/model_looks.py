@@ -10,27 +10,20 @@ from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINAB
 APART = len(COLOURS)
 """More models than this in one panel cannot be told apart."""
 SELECTED = "selected: softmax and daGPAM, then the best and the worst of the others by their score"
-_FIRST = (BASELINE, FIXED, TRAINABLE)
+MODELS = (BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softmax_scaled")
+"""These have one look in all figures: the main comparison (the first three), and what is to be seen beside it."""
 Item = TypeVar("Item", bound=tuple[Any, ...])
 
 
 def selected(aggregate: Aggregate, items: Sequence[Item], most: int = APART) -> list[Item]:
     """At most ``most`` of the items, which start with a row, in their order: softmax and daGPAM with default options,
     then of the others the best and the worst by the headline metric."""
-    if len(items) <= most:
-        return list(items)
-    places = range(len(items))
-    first = [place for place in places if _is_first(items[place][0])][:most]
-    others = sorted(
-        (place for place in places if place not in first), key=lambda place: _score(aggregate, items[place][0])
-    )
-    left = most - len(first)
-    worst, best = others[: left // 2], others[len(others) - (left - left // 2) :]
-    return [items[place] for place in sorted([*first, *worst, *best])]
-
-
-MODELS = (BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softmax_scaled")
-"""These have one look in all figures: the main comparison, and what is to be seen beside it."""
+    rows = [item[0] for item in items]
+    first = [row for row in rows if _is_one_of(MODELS[:3], row)][:most]
+    others = sorted((row for row in rows if row not in first), key=lambda row: _score(aggregate, row))
+    left = max(0, min(most, len(rows)) - len(first))
+    kept = {*first, *others[: left // 2], *others[len(others) - (left - left // 2) :]}
+    return [item for item in items if item[0] in kept]
 
 
 def look_of_model(model: str) -> dict[str, Any]:
@@ -41,20 +34,17 @@ def look_of_model(model: str) -> dict[str, Any]:
 def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
     """Colour, line and marker of a row: with default options one of :data:`MODELS` looks the same in all figures; the
     others of an experiment have what is left, first those that :func:`selected` shows."""
+    if _is_one_of(MODELS, row):
+        return look_of_model(row.model)
     shown = [other for (other,) in selected(aggregate, [(other,) for other in aggregate.rows if other.finished])]
     rows = [*shown, *(other for other in aggregate.rows if other not in shown)]
-    places = {other: MODELS.index(other.model) for other in rows if _has_its_own(other)}
-    free = (place for place in count() if place not in set(places.values()))
-    others = [other for other in rows if other not in places]
-    return look((places | dict(zip(others, free, strict=False)))[row])
+    taken = {MODELS.index(other.model) for other in rows if _is_one_of(MODELS, other)}
+    free = (place for place in count() if place not in taken)
+    return look(dict(zip((other for other in rows if not _is_one_of(MODELS, other)), free, strict=False))[row])
 
 
-def _has_its_own(row: Row) -> bool:
-    return row.model in MODELS and row.overrides_label == DEFAULT_OPTIONS
-
-
-def _is_first(row: Row) -> bool:
-    return row.model in _FIRST and row.overrides_label == DEFAULT_OPTIONS
+def _is_one_of(models: Sequence[str], row: Row) -> bool:
+    return row.model in models and row.overrides_label == DEFAULT_OPTIONS
 
 
 def _score(aggregate: Aggregate, row: Row) -> float:

@@ -7,14 +7,14 @@ from urllib.parse import quote
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_files
-from gpam_suite.common.markup import bullets, inert
+from gpam_suite.common.markup import inert
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.panels import runs, theory
-from gpam_suite.report.plotting import Plot, render_all
-from gpam_suite.report.provenance import HOW_MADE, command_block, how_to_read, provenance
+from gpam_suite.report.plotting import Plot, render
+from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.aggregate import Aggregate, read_aggregates, read_comparable
@@ -32,15 +32,6 @@ same story; "on the test set" asks whether another test set would, for the model
 """
 
 
-def _remove_stale(results: Path, name: str, names: Iterable[str]) -> None:
-    """Remove what earlier runs of an experiment gave: as ``tables/NAME.*`` and ``figures/NAME-*``."""
-    longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
-    tables = [results / "tables" / f"{name}.{suffix}" for suffix in ("md", "csv", "tex")]
-    drawn = [path for path in (results / "figures").glob("*") if path.name.startswith(f"{name}-")]
-    for path in tables + [path for path in drawn if not path.name.startswith(longer or "/")]:
-        path.unlink(missing_ok=True)
-
-
 def build(results: Path, experiment: str | None = None) -> list[Path]:
     """Tables and figures of every experiment (or of one) and the page of all; returns the paths written.
 
@@ -56,34 +47,40 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
     everything, left_out = read_comparable(results)
+    names = {safe_name(found.experiment): found for found in everything}
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
-        _remove_stale(results, name, {*left_out, *(safe_name(found.experiment) for found in everything)})
-    names = {safe_name(experiment)} if experiment else {safe_name(found.experiment) for found in everything}
-    chosen = [found for found in everything if safe_name(found.experiment) in names]
+        _remove_stale(results, name, {*left_out, *names})
+    chosen = [found for name, found in names.items() if not experiment or name == safe_name(experiment)]
     if experiment and not chosen:
         chosen = read_aggregates(results, experiment)  # says which experiments there are
-    noise = {found.experiment: find(results, found) for found in everything}
-    drawn = {found.experiment: _figures(results, found, noise[found.experiment]) for found in everything}
+    noise = {found: find(results, found) for found in everything}
+    drawn = {found: _figures(results, found, noise[found]) for found in everything}
     general = theory.plots(results)
     files: dict[Path, str | bytes] = {**render_tables(results, chosen), **render_claims(results, everything)}
     for found in chosen:
-        files |= render_all(results, found.experiment, drawn[found.experiment])
-        if own := noise[found.experiment]:
+        files |= _rendered(results, drawn[found], found.experiment)
+        if own := noise[found]:
             files[results / perturbed_section.table_path(own)] = perturbed_section.whole_table(own)
-    files |= render_all(results, GENERAL, general)
-    parts = [_INTRODUCTION]
-    if everything:
-        parts.append("".join(["The experiments:\n\n", *_contents(everything)]))
-    else:
-        parts.append("No run has been recorded yet.\n")
+    files |= _rendered(results, general, GENERAL)
+    contents = "".join(["The experiments:\n\n", *map(_entry, everything)])
+    parts = [_INTRODUCTION, contents if everything else "No run has been recorded yet.\n"]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
-    parts += [part for found in everything for part in _section(found, drawn[found.experiment])]
+    parts += [part for found in everything for part in _section(found, drawn[found])]
     parts += [part for found in filter(None, noise.values()) for part in perturbed_section.section(found)]
     if general:
-        parts += ["## The formula alone\n", *(plot.markdown(GENERAL) for plot in general)]
+        parts += ["## The formula alone\n", *_shown(general, GENERAL)]
     files[results / "README.md"] = "\n".join(parts + tuning(results))
     return write_files(files)
+
+
+def _remove_stale(results: Path, name: str, names: Iterable[str]) -> None:
+    """Remove what earlier runs of an experiment gave: as ``tables/NAME.*`` and ``figures/NAME-*``."""
+    longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
+    tables = [results / "tables" / f"{name}.{suffix}" for suffix in ("md", "csv", "tex")]
+    drawn = [path for path in (results / "figures").glob("*") if path.name.startswith(f"{name}-")]
+    for path in tables + [path for path in drawn if not path.name.startswith(longer or "/")]:
+        path.unlink(missing_ok=True)
 
 
 def _figures(results: Path, aggregate: Aggregate, noise: Found | None) -> list[Plot]:
@@ -91,18 +88,20 @@ def _figures(results: Path, aggregate: Aggregate, noise: Found | None) -> list[P
     return [*found, perturbed_section.plot(noise)] if noise else found
 
 
-def _contents(aggregates: list[Aggregate]) -> list[str]:
-    return [
-        f"- [{inert(found.experiment)}](#{_anchor(found.experiment)}): {TASKS[found.task].title}, "
-        f"{inert(found.reference['dataset_label'])}\n"
-        for found in aggregates
-    ]
+def _rendered(results: Path, plots: Iterable[Plot], experiment: str) -> dict[Path, bytes]:
+    return {results / plot.path(experiment): render(plot) for plot in plots}
 
 
-def _anchor(title: str) -> str:
-    """GitHub's anchor of a heading: lower case, spaces to hyphens, other punctuation dropped."""
-    kept = "".join(character for character in title.lower() if character.isalnum() or character in " -_")
-    return kept.replace(" ", "-")
+def _shown(plots: Iterable[Plot], experiment: str) -> list[str]:
+    return [plot.markdown(plot.path(experiment), f"{plot.name} of {experiment}") for plot in plots]
+
+
+def _entry(found: Aggregate) -> str:
+    """A line of the contents; GitHub's anchor of a heading is in lower case, with hyphens for spaces and no other
+    punctuation."""
+    kept = "".join(sign for sign in found.experiment.lower() if sign.isalnum() or sign in " -_")
+    title = f"{TASKS[found.task].title}, {inert(found.reference['dataset_label'])}"
+    return f"- [{inert(found.experiment)}](#{kept.replace(' ', '-')}): {title}\n"
 
 
 def _section(aggregate: Aggregate, drawn: Iterable[Plot]) -> list[str]:
@@ -114,8 +113,6 @@ def _section(aggregate: Aggregate, drawn: Iterable[Plot]) -> list[str]:
         f"{TASKS[aggregate.task].title}, {inert(aggregate.reference['dataset_label'])}.\n",
         short_table(aggregate),
         f"{links}.\n",
-        *(plot.markdown(aggregate.experiment) for plot in drawn),
-        bullets([*how_to_read(aggregate), *provenance(aggregate)]),
-        f"{HOW_MADE}\n",
-        command_block(aggregate),
+        *_shown(drawn, aggregate.experiment),
+        *experiment_notes(aggregate),
     ]

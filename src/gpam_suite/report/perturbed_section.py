@@ -1,6 +1,7 @@
 """Perturbed input on the page of results: a figure and a table for each experiment, from ``<results>/perturbed/``."""
 
 from collections.abc import Iterable
+from statistics import fmean
 from urllib.parse import quote
 
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.report.model_looks import APART, look_of, selected
 from gpam_suite.report.plotting import Plot, band, legend_below
 from gpam_suite.report.provenance import caption
-from gpam_suite.stats.aggregate import Aggregate
+from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.over_seeds import CONFIDENCE, summarise
 from gpam_suite.stats.perturbed import METRICS, Found
 
@@ -56,7 +57,7 @@ def table_path(found: Found) -> str:
 
 def plot(found: Found) -> Plot:
     """Scores by rate, a panel for each kind."""
-    kinds, shown = found.settings["kinds"], selected(found.aggregate, found.rows)
+    kinds, shown = found.kinds, selected(found.aggregate, found.rows)
     percent = [100 * rate for rate in (0, *found.rates)]
 
     def paint(figure: Figure) -> None:
@@ -78,16 +79,11 @@ def plot(found: Found) -> Plot:
 
     what = (
         f"{LABELS[found.metric]} of perturbed input over that of the same input clean, for the same model, by the rate "
-        f"of perturbed words (adversarial: {_tokens(found.aggregate)}), on {_texts(found)}; mean (line) and range "
-        "(band) over seeds."
+        f"of perturbed words (adversarial: {_tokens(found.aggregate)}), on {found.first['texts']} "
+        f"{_TEXTS[found.aggregate.task]}; mean (line) and range (band) over seeds."
     )
     said = caption(found.aggregate, what, shown, then=COMMAND, among=len(found.rows))
     return Plot("perturbed", said, 0.6 + 2.1 * ((len(kinds) + 1) // 2), paint)
-
-
-def _texts(found: Found) -> str:
-    one = next(iter(found.rows[0][1].values()))
-    return f"{one['texts']} {_TEXTS[found.aggregate.task]}"
 
 
 def _table(found: Found, most: int | None = None) -> str:
@@ -99,41 +95,35 @@ def _table(found: Found, most: int | None = None) -> str:
     head += [f"Change less that of {baseline.label if baseline else 'softmax'}, points [95 %]", "Holm"]
     table = []
     for row, own in selected(found.aggregate, found.rows, most or len(found.rows)):
-        for kind in found.settings["kinds"]:
-            clean = summarise(_known(one["clean"][found.metric] for one in own.values()))
-            last = summarise(_known(one["kinds"][kind][-1][found.metric] for one in own.values()))
-            against = found.differences.get((row.key, kind))
-            scaled = against and [against.estimate, against.low, against.high]
-            table.append(
-                [
-                    row.label,
-                    title(kind, found.aggregate),
-                    str(len(own)),
-                    formatting.plus_minus(clean.mean, clean.sd, found.aggregate.digits),
-                    formatting.plus_minus(last.mean, last.sd, found.aggregate.digits),
-                    *(_percent(found.change(own, kind, metric)) for metric in (found.metric, *others)),
-                    formatting.estimate(*(value and 100 * value for value in scaled)) if scaled else MISSING,
-                    formatting.p_value(found.corrected.get((row.key, kind))),
-                ]
-            )
+        for kind in found.kinds:
+            clean, last = ([one["clean"] for one in own.values()], [one["kinds"][kind][-1] for one in own.values()])
+            cells = [row.label, title(kind, found.aggregate), str(len(own)), _mean(found, clean), _mean(found, last)]
+            cells += [percent(found.change(own, kind, metric)) for metric in (found.metric, *others)]
+            holm = formatting.p_value(found.corrected.get((row.key, kind)))
+            table.append([*cells, points(found, row, kind), holm])
     return markdown(head, table)
 
 
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+def _mean(found: Found, scores: Iterable[dict[str, float | None]]) -> str:
+    summary = summarise([one[found.metric] for one in scores if one[found.metric] is not None])
+    return formatting.plus_minus(summary.mean, summary.sd, found.aggregate.digits)
 
 
-def _percent(changes: dict[int, float]) -> str:
-    return formatting.percent(summarise(list(changes.values())).mean)
+def percent(changes: dict[int, float]) -> str:
+    """The mean of changes in percent, by seed."""
+    return f"{formatting.signed(fmean(changes.values()))} %" if changes else MISSING
+
+
+def points(found: Found, row: Row, kind: str) -> str:
+    """The change of ``row`` less that of the baseline, in percent of the clean score, with its interval."""
+    against = found.differences.get((row.key, kind))
+    return formatting.estimate(against.estimate, against.low, against.high) if against else MISSING
 
 
 def _how_to_read(found: Found) -> list[str]:
     rate, settings = formatting.number(100 * found.rates[-1], 0), found.settings
-    first = next(iter(found.rows[0][1].values()))
-    shares = ", ".join(
-        f"{title(kind, found.aggregate).lower()} {formatting.number(100 * first['kinds'][kind][-1]['changed'], 0)} %"
-        for kind in settings["kinds"]
-    )
+    changed = {kind: formatting.number(100 * found.first["kinds"][kind][-1]["changed"], 0) for kind in found.kinds}
+    shares = ", ".join(f"{title(kind, found.aggregate).lower()} {share} %" for kind, share in changed.items())
     lines = [
         f"Change: from the clean score to that at {rate} %, in percent of the clean one; "
         f"{_WORSE[found.aggregate.task]} is a loss.",

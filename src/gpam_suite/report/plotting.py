@@ -6,7 +6,7 @@ so that a print in grey can be read. The same data give the same SVG bytes on on
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from gpam_suite.common.markup import inert
 
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 GREY = "#bbbbbb"
-_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-"""What a figure says of itself: nothing that changes from day to day."""
 BASELINE_DASH = (0, (4, 3))
 _DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (8, 2))]
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
@@ -62,18 +60,17 @@ class Plot:
     height: float
     draw: Callable[[Figure], None]
 
-    def path(self, results: Path, experiment: str) -> Path:
-        """``results/figures/<experiment>-<name>.svg``."""
-        return Path(results) / "figures" / f"{safe_name(experiment)}-{self.name}.svg"
+    def path(self, experiment: str) -> Path:
+        """``figures/<experiment>-<name>.svg``, below the results."""
+        return Path("figures") / f"{safe_name(experiment)}-{self.name}.svg"
 
-    def markdown(self, experiment: str, folder: str = "") -> str:
-        """The figure with its caption, for a page from which ``folder`` leads to the results."""
-        link = self.path(Path(folder), experiment).as_posix()
-        return f"![{self.name} of {inert(experiment)}]({quote(link)})\n\n*{inert(self.caption)}*\n"
+    def markdown(self, path: Path, title: str) -> str:
+        """The figure with its caption, for a page that finds it at ``path``."""
+        return f"![{inert(title)}]({quote(path.as_posix())})\n\n*{inert(self.caption)}*\n"
 
 
-def render(plot: Plot, suffix: str = "svg") -> bytes:
-    """The figure as SVG or PNG, whatever the user's own matplotlib settings are."""
+def render(plot: Plot) -> bytes:
+    """The figure as SVG, whatever the user's own matplotlib settings are."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -83,7 +80,7 @@ def render(plot: Plot, suffix: str = "svg") -> bytes:
             if not _can_be_read(text.get_text()):
                 text.set_parse_math(False)
         file = io.BytesIO()
-        figure.savefig(file, format=suffix, metadata=_METADATA[suffix])
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})  # they change from day to day
     return file.getvalue()
 
 
@@ -93,11 +90,6 @@ def _can_be_read(text: str) -> bool:
         return "$" not in text or MathTextParser("path").parse(text) is not None
     except ValueError:
         return False
-
-
-def render_all(results: Path, experiment: str, plots: Iterable[Plot]) -> dict[Path, bytes]:
-    """Path to content of each figure, nothing written yet."""
-    return {plot.path(results, experiment): render(plot) for plot in plots}
 
 
 def look(index: int) -> dict[str, Any]:
@@ -114,7 +106,6 @@ def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], style
     values = np.array(seeds, dtype=float)
     axes.fill_between(x, values.min(0), values.max(0), color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(x, values.mean(0), label=label, **style)
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
 
 
 def logarithmic(axis: Any) -> None:
@@ -138,13 +129,6 @@ def fences(values: Sequence[float]) -> tuple[float, float]:
     reach = 3 * (third - first)
     inside = [value for value in values if first - reach <= value <= third + reach]
     return min(inside), max(inside)
-
-
-def with_margin(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds of an axis that show marks at ``bounds`` whole."""
-    low, high = bounds
-    margin = 0.06 * (high - low) or 0.5
-    return low - margin, high + margin
 
 
 def legend_below(figure: Figure) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import listed
-from gpam_suite.common.markup import code
+from gpam_suite.common.markup import bullets, code
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
@@ -24,7 +24,7 @@ def _spread(records: Sequence[Record], field: str) -> str:
     return "; ".join(f"{key} {listed(found)}" for key, found in values.items())
 
 
-def provenance(aggregate: Aggregate) -> list[str]:
+def _provenance(aggregate: Aggregate) -> list[str]:
     """What a reader must know to judge or repeat the numbers, one line each."""
     records, reference = aggregate.records, aggregate.reference
     finished = [record for record in records if record["status"] == "finished"] or records
@@ -43,11 +43,6 @@ def provenance(aggregate: Aggregate) -> list[str]:
         f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",
         f"Versions: {_spread(records, 'versions')}; commit {commits}.",
     ]
-
-
-def commands(aggregate: Aggregate) -> list[str]:
-    """The commands that made the runs, row by row, without repeats."""
-    return list(dict.fromkeys(record["command"] for record in aggregate.records))
 
 
 def caption(
@@ -69,12 +64,14 @@ def caption(
     )
 
 
-def command_block(aggregate: Aggregate) -> str:
-    """:func:`commands` as a block of Markdown, one a line."""
-    return code(commands(aggregate))
+def experiment_notes(aggregate: Aggregate) -> list[str]:
+    """The paragraphs below a table: how it is read, what it is made of, and the commands that made the runs, row by
+    row, without repeats."""
+    commands = dict.fromkeys(record["command"] for record in aggregate.records)
+    return [bullets([*_how_to_read(aggregate), *_provenance(aggregate)]), f"{HOW_MADE}\n", code(commands)]
 
 
-def how_to_read(aggregate: Aggregate) -> list[str]:
+def _how_to_read(aggregate: Aggregate) -> list[str]:
     """What the columns mean, and the warnings that belong to this table."""
     lines = ["± is the sample standard deviation over seeds; one seed has none."]
     if aggregate.baseline is None:

@@ -7,35 +7,37 @@ within the pages) is made of the archives, again and again the same.
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import write_files
-from gpam_suite.common.markup import markdown
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.inside import store
-from gpam_suite.inside.perturb.kinds import FOLDER as PERTURBED
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_history
-from gpam_suite.report import early, markers, verdicts
+from gpam_suite.report import early
+from gpam_suite.report.claims import counted_tables, verdicts
 from gpam_suite.report.panels import across
 from gpam_suite.report.plotting import Plot, render
-from gpam_suite.report.run_columns import CURVE_COLUMNS, INSIDE_COLUMNS, RUN_COLUMNS, curve_rows, run_rows
-from gpam_suite.report.tables import comparisons, csv_text, six_digits
-from gpam_suite.report.tuning_grid import FOLDER as TUNING
-from gpam_suite.report.tuning_grid import grids
+from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
+from gpam_suite.report.tables import csv_text, six_digits
+from gpam_suite.report.tuning_grid import grids, search_curves
 from gpam_suite.stats.aggregate import Aggregate, read_comparable
 from gpam_suite.stats.bootstrap import checked_scores
-from gpam_suite.stats.claim import Finding, as_json, findings
+from gpam_suite.stats.claim import as_json, findings
+from gpam_suite.stats.comparisons import comparisons
+from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"
 EARLY, COUNTED = "early training", "verdict"
-PAGES = ("README.md", "results/README.md", "results/early-training.md")
+PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+"""What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
+PAGES = ("README.md", "results/README.md", "results/early-training.md", "results/search.md")
 CURVES_OF_EARLY = (
     "lm_wikitext2_deep",
     "lm_wikitext2_short",
@@ -58,21 +60,21 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         UsageError: a record is broken, or is not of its configuration and its scores; runs do not compare; or an
             experiment has no title in ``experiments.yaml``. Nothing is written.
     """
-    runs, aggregates = _by_experiment(results), _comparable(results)
+    aggregates = _comparable(results)
     for record in (record for found in aggregates for record in found.records):
         checked_scores(record)
-    _experiments(published, {found.experiment for found in aggregates})
+    _experiments(published, aggregates)
     files: dict[Path, bytes] = {}
-    for name, own in runs.items():
+    for name, own in folders_of_runs(results).items():
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
-    for name in (store.FOLDER, PERTURBED):
+    for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
         kept = {path.relative_to(results / name).as_posix(): _without_maps(path) for path in found}
         files |= _merged(published / name, kept)
     files |= {
         published / "references" / path.name: path.read_bytes() for path in (results / "references").glob("*.json")
     }
-    tuned = [run for own in _by_experiment(results / TUNING).values() for run in own]
+    tuned = [run for own in folders_of_runs(results / TUNING).values() for run in own]
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
 
 
@@ -86,10 +88,6 @@ def _comparable(results: Path) -> list[Aggregate]:
     for name, reason in left_out.items():
         raise UsageError(f"{name}: {reason}")
     return aggregates
-
-
-def _by_experiment(results: Path) -> dict[str, list[Path]]:
-    return {name: own for name, own in folders_of_runs(results).items() if own}
 
 
 def _kept(runs: Iterable[Path], folder: Path) -> dict[str, bytes]:
@@ -106,10 +104,8 @@ def _kept(runs: Iterable[Path], folder: Path) -> dict[str, bytes]:
 
 def _without_maps(path: Path) -> bytes:
     """An analysis without the weights of single texts, which are most of it and of which no number is made."""
-    found = store.read(path)
-    return (
-        json.dumps({key: value for key, value in found.items() if key != "maps"}, ensure_ascii=False) + "\n"
-    ).encode()
+    found = {key: value for key, value in store.read(path).items() if key != "maps"}
+    return (json.dumps(found, ensure_ascii=False) + "\n").encode()
 
 
 def _merged(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
@@ -130,90 +126,78 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         UsageError: a broken archive, runs that do not compare, or a page that asks for a part that there is not.
     """
     aggregates = _comparable(published)
-    plan = _experiments(published, {found.experiment for found in aggregates})
-    order = {name: place for place, name in enumerate(plan)}
-    aggregates.sort(key=lambda found: order[found.experiment])
+    plan = _experiments(published, aggregates)
+    aggregates.sort(key=lambda found: list(plan).index(found.experiment))
     records = sorted((record for found in aggregates for record in found.records), key=lambda record: record.folder)
     analyses = store.read_runs(published, records)
     titles = {name: entry["title"] for name, entry in plan.items()}
-    early_ones, counted = (
+    before, counted = (
         [found for found in aggregates if plan[found.experiment]["shown"] == shown] for shown in (EARLY, COUNTED)
     )
-    figures = _figures(titles, early_ones, counted)
     said = findings(published, aggregates)
+    lines = [line for found in aggregates for line in comparisons(found)]
     files: dict[Path, str | bytes] = {
         published / "runs.csv": csv_text(run_rows(records, analyses)),
         published / "curves.csv": csv_text(curve_rows(records)),
-        published / "comparisons.csv": csv_text(
-            six_digits(line for found in aggregates for line in comparisons(found))
-        ),
+        published / "comparisons.csv": csv_text(six_digits(lines)),
         published / "configurations.yaml": _configurations(aggregates),
-        published / "columns.md": _columns(),
+        published / "columns.md": columns_page(),
         **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in said.items()},
-        **{_file(published, plot): render(plot) for plot in figures},
     }
-    parts = _tables(published, titles, early_ones, counted, analyses, said)
+    old = {record["recipe"] for found in before for record in found.records}
+    tables = grids(published)
+    tuned, recent = (
+        "\n".join(text for (_, recipe), text in tables.items() if (recipe in old) is early_ones)
+        for early_ones in (True, False)
+    )
+    parts = {
+        **early.tables(titles, before, published, analyses),
+        "early-tuning": tuned,
+        "tuning": recent or "None is published yet.\n",
+        "verdicts": verdicts(said),
+        "counted": counted_tables(titles, counted, said),
+    }
+    drawn = list(filter(None, [*_figures(titles, before, counted), search_curves(published, old)]))
+    files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
     for page in (pages / name for name in PAGES):
-        drawn = {plot.name: _shown(plot, published, page) for plot in figures}
-        files[page] = markers.filled(page.read_text(encoding="utf-8"), parts | drawn, page)
+        folder = Path(os.path.relpath(published, page.parent))
+        shown = {plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.name) for plot in drawn}
+        files[page] = filled(page.read_text(encoding="utf-8"), parts | shown, page)
     return files
 
 
-def _experiments(published: Path, names: set[str]) -> dict[str, dict[str, str]]:
+def filled(text: str, parts: Mapping[str, str], page: Path) -> str:
+    """``text`` of ``page``, which people write, with each marked :data:`PART` replaced by ``parts[NAME]``.
+
+    Raises:
+        UsageError: the page asks for a part that there is not.
+    """
+
+    def part(match: re.Match[str]) -> str:
+        if (name := match[3]) not in parts:
+            raise UsageError(f"{page} asks for the {match[2]} '{name}'{did_you_mean(name, parts)}, there is none.")
+        return f"{match[1]}\n{parts[name]}\n{match[4]}"
+
+    return PART.sub(part, text)
+
+
+def _experiments(published: Path, aggregates: Iterable[Aggregate]) -> dict[str, dict[str, str]]:
     """What ``experiments.yaml`` says of each experiment: what people call it, and where it is shown."""
     path = published / EXPERIMENTS
     plan = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if missing := sorted(names - plan.keys()):
+    if missing := sorted({found.experiment for found in aggregates} - plan.keys()):
         raise UsageError(f"{path} has no title for {', '.join(missing)}: say there what people are to call it.")
     return plan
 
 
-def _figures(titles: Mapping[str, str], early_ones: list[Aggregate], counted: list[Aggregate]) -> list[Plot]:
-    drawn = [
-        across.curves(titles, [found for found in early_ones if found.experiment in CURVES_OF_EARLY], "early-curves"),
-        across.gains(titles, early_ones, "early-differences"),
-        across.sums(titles, early_ones, "early-grids"),
+def _figures(titles: Mapping[str, str], before: list[Aggregate], counted: list[Aggregate]) -> list[Plot | None]:
+    return [
+        across.curves(titles, [found for found in before if found.experiment in CURVES_OF_EARLY], "early-curves"),
+        across.gains(titles, before, "early-differences"),
+        across.sums(titles, before, "early-grids"),
         across.curves(titles, counted, "curves"),
         across.gains(titles, counted, "differences"),
     ]
-    return [plot for plot in drawn if plot]
-
-
-def _tables(
-    published: Path,
-    titles: Mapping[str, str],
-    early_ones: list[Aggregate],
-    counted: list[Aggregate],
-    analyses: Mapping[Path, Any],
-    findings: Mapping[str, Finding],
-) -> dict[str, str]:
-    tuned, before = grids(published), {record["recipe"] for found in early_ones for record in found.records}
-    return {
-        "verdicts": verdicts.table(findings),
-        "counted": verdicts.counted(titles, counted, findings),
-        "early-facts": early.facts(early_ones),
-        "early-references": early.references(titles, early_ones, published),
-        "early-scores": early.scores(titles, early_ones),
-        "early-sums": early.sums(titles, early_ones),
-        "early-moving": early.moving(titles, early_ones),
-        "early-lambdas": early.lambdas(titles, early_ones),
-        "early-gradients": early.gradients(titles, early_ones),
-        "early-collapse": early.collapse(titles, early_ones, analyses),
-        "early-noise": early.noise(titles, early_ones, published),
-        "early-tuning": "\n".join(text for (_, recipe), text in tuned.items() if recipe in before),
-        "tuning": "\n".join(text for (_, recipe), text in tuned.items() if recipe not in before)
-        or "None is published yet.\n",
-    }
-
-
-def _shown(plot: Plot, published: Path, page: Path) -> str:
-    """The figure with its caption, as the page links it."""
-    link = Path(os.path.relpath(_file(published, plot), page.parent)).as_posix()
-    return f"![{plot.name}]({link})\n\n*{plot.caption}*\n"
-
-
-def _file(published: Path, plot: Plot) -> Path:
-    return published / "figures" / f"{plot.name}.svg"
 
 
 def _configurations(aggregates: list[Aggregate]) -> str:
@@ -221,22 +205,3 @@ def _configurations(aggregates: list[Aggregate]) -> str:
     found = {one.experiment: yaml.safe_load(archives.read_bytes(one.reference.folder / CONFIG)) for one in aggregates}
     head = "# Of each experiment the configuration of one run; the others differ in model, options and seed alone.\n"
     return head + yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)
-
-
-def _columns() -> str:
-    runs = [[f"`{name}`", meaning] for name, (meaning, _) in RUN_COLUMNS.items()]
-    runs += [[f"`{name}`", meaning] for name, meaning in INSIDE_COLUMNS.items()]
-    curves = [[f"`{name}`", meaning] for name, meaning in CURVE_COLUMNS.items()]
-    return (
-        "\n".join(
-            [
-                "# Columns\n",
-                "Made by `python scripts/publish.py`. An empty cell: not known, or not of this kind of run.\n",
-                "## runs.csv, a row a run\n",
-                markdown(["Column", "Meaning"], runs),
-                "## curves.csv, a row a validation\n",
-                markdown(["Column", "Meaning"], curves),
-            ]
-        ).rstrip()
-        + "\n"
-    )

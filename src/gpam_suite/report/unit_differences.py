@@ -22,50 +22,40 @@ def where(table: Aggregate) -> list[Section]:
     a, b = table.rows
     if table.test_set(b) is None or not a.resampled or not b.resampled:
         return [Section(title, [f"Nothing to say: scores are missing, or the test set has one {unit}."])]
-    found = unit_wins(a.resampled, b.resampled)
+    found, (score, size) = unit_wins(a.resampled, b.resampled), _words(table)
     wins, losses, ties = found.counts
     counted = (
-        f"By {unit} ({_score(table)}, mean over seeds) B wins {formatting.count(wins)}, loses "
+        f"By {unit} ({score}, mean over seeds) B wins {formatting.count(wins)}, loses "
         f"{formatting.count(losses)} and ties {formatting.count(ties)} of {formatting.count(len(found.gain))}."
     )
     metric = METRIC_LABEL[table.metric]
-    head = [_size(table).capitalize(), table.units.capitalize(), "B wins", "B loses", "Ties"]
-    head += [f"A: {metric}", f"B: {metric}", "Difference"]
-    return [Section(title, [counted, Table(head, _bucket_lines(found, table.digits))]), _largest(table, found, unit)]
+    head = [size, table.units.capitalize(), "B wins", "B loses", "Ties", f"A: {metric}", f"B: {metric}", "Difference"]
+    lines = []
+    for one in found.buckets:
+        counts = map(formatting.count, (one.units, one.wins, one.losses, one.ties))
+        lines.append([f"{one.shortest} to {one.longest}", *counts, *_sides(one.a, one.b, table.digits)])
+    return [Section(title, [counted, Table(head, lines)]), _largest(table, found, unit)]
 
 
-def _score(table: Aggregate) -> str:
-    return TASKS[table.task].unit_score.format(unit=table.unit)
+def _words(table: Aggregate) -> tuple[str, str]:
+    """What a unit is scored by, and what its size is."""
+    task = TASKS[table.task]
+    return task.unit_score.format(unit=table.unit), task.unit_size.format(unit=table.unit).capitalize()
 
 
-def _size(table: Aggregate) -> str:
-    return TASKS[table.task].unit_size.format(unit=table.unit)
-
-
-def _bucket_lines(found: UnitWins, digits: int) -> list[list[str]]:
-    return [
-        [
-            f"{bucket.shortest} to {bucket.longest}",
-            *map(formatting.count, (bucket.units, bucket.wins, bucket.losses, bucket.ties)),
-            formatting.number(bucket.a, digits),
-            formatting.number(bucket.b, digits),
-            formatting.signed(bucket.b - bucket.a, digits),
-        ]
-        for bucket in found.buckets
-    ]
+def _sides(a: float, b: float, digits: int) -> list[str]:
+    return [formatting.number(a, digits), formatting.number(b, digits), formatting.signed(b - a, digits)]
 
 
 def _largest(table: Aggregate, found: UnitWins, unit: str) -> Section:
     """The units with the largest gains and losses; with their text where the runs or the prepared data hold it."""
-    wins, losses = found.extremes(MOST)
+    (wins, losses), (score, size) = found.extremes(MOST), _words(table)
     digits = 3 if table.task == LM.name else 2
-    lines = []
-    for index in [*wins, *losses]:
-        a, b = found.scores(index)
-        numbers = formatting.number(a, digits), formatting.number(b, digits), formatting.signed(b - a, digits)
-        lines.append([str(index), formatting.count(found.sizes[index]), *numbers])
-    score = _score(table)
-    head = [unit.capitalize(), _size(table).capitalize(), f"A: {score}", f"B: {score}", "Difference"]
+    lines = [
+        [str(index), formatting.count(found.sizes[index]), *_sides(*found.scores(index), digits)]
+        for index in [*wins, *losses]
+    ]
+    head = [unit.capitalize(), size, f"A: {score}", f"B: {score}", "Difference"]
     order = f"Numbered from 0, as in {SCORES}: {len(wins)} where B gains most, then {len(losses)} where it loses most."
     section = Section("Where they differ most", [order, Table(head, lines)])
     if unit == "sentence":

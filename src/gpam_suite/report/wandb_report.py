@@ -20,32 +20,23 @@ def report(entity: str, project: str, experiment: str, models: tuple[str, str] =
     """
     import wandb_workspaces.reports.v2 as wandb_reports
 
-    runs = [
-        wandb_reports.Runset(
-            entity=entity,
-            project=project,
-            name=model,
-            filters=f"Metric('group') == '{experiment}' and Tags() in ['{model}']",
-        )
-        for model in models
-    ]
-    tested = [f"metrics/{task.headline}" for task in TASKS.values()]
-    lines = [wandb_reports.LinePlot(title=title, x="update", y=[key]) for title, key in CURVES.items()]
-    bars = [wandb_reports.BarPlot(title=key.partition("/")[2], metrics=[key]) for key in tested]
-    speed = wandb_reports.BarPlot(title="Training tokens a second", metrics=["speed/train_tokens_per_second"])
+    place = {"entity": entity, "project": project}
+    found = {model: f"Metric('group') == '{experiment}' and Tags() in ['{model}']" for model in models}
+    panels = [wandb_reports.LinePlot(title=title, x="update", y=[key]) for title, key in CURVES.items()]
+    bars = {task.headline: f"metrics/{task.headline}" for task in TASKS.values()}
+    bars["Training tokens a second"] = "speed/train_tokens_per_second"
+    panels += [wandb_reports.BarPlot(title=title, metrics=[key]) for title, key in bars.items()]
+    words = "Curves show every seed. Two bars that differ prove nothing alone: see the intervals in the table of the "
     return wandb_reports.Report(
-        entity=entity,
-        project=project,
+        **place,
         title=f"{experiment}: {' and '.join(models)}",
         description="Every run is one seed. Differences, intervals and tests: make compare, make tables.",
         blocks=[
             wandb_reports.H1(text=" and ".join(models)),
-            wandb_reports.P(
-                text="Curves show every seed. Two bars that differ prove nothing alone: see the intervals in the table "
-                "of the experiment."
-            ),
+            wandb_reports.P(text=f"{words}experiment."),
             wandb_reports.PanelGrid(
-                runsets=runs, panels=[*lines, *bars, speed, wandb_reports.RunComparer(diff_only=True)]
+                runsets=[wandb_reports.Runset(**place, name=name, filters=only) for name, only in found.items()],
+                panels=[*panels, wandb_reports.RunComparer(diff_only=True)],
             ),
         ],
     )

@@ -148,23 +148,19 @@ def _hydra_sentence(error: HydraException) -> str:
 def _meant_key(text: str) -> str:
     """What may have been meant by the key in Hydra's ``Could not override 'a.b'``: another choice that has it, the
     nearest name beside it, or the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
-    *parents, leaf = text.partition("Could not override '")[2].partition("'")[0].split(".")
+    key = text.partition("Could not override '")[2].partition("'")[0]
+    above, _, leaf = key.rpartition(".")
     files = [CONFIGS / f"{_root}.yaml", *sorted(CONFIGS.glob("*/*.yaml"))]
-    trees = {file: _tree(file) for file in files}
-    beside = {file: _node(tree, parents) for file, tree in trees.items() if parents or file == files[0]}
-    owners = [file.stem for file, node in beside.items() if parents == [file.parent.name] and leaf in node]
+    known = {file: set(_keys(_tree(file))) for file in files}
+    owners = [file.stem for file, keys in known.items() if file.parent.name == above and key in keys]
     if owners:
-        return f"; it belongs to {parents[0]}={' or '.join(sorted(owners, key=len)[:2])}"
-    keys = {key for node in beside.values() for key in node}
-    keys |= set() if parents else {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
-    below = {found for tree in trees.values() for found in _paths(tree) if found.endswith(f".{leaf}")}
-    return did_you_mean(leaf, keys) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
-
-
-def _node(tree: Any, keys: list[str]) -> dict[str, Any]:
-    for key in keys:
-        tree = tree.get(key) if isinstance(tree, dict) else None
-    return tree if isinstance(tree, dict) else {}
+        return f"; it belongs to {above}={' or '.join(sorted(owners, key=len)[:2])}"
+    every = set().union(*known.values())
+    places = [name.rpartition(".") for name in (every if above else known[files[0]])]
+    beside = {name for place, _, name in places if place == above}
+    beside |= set() if above else {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+    below = [name for name in every if name.endswith(f".{leaf}")]
+    return did_you_mean(leaf, beside) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
 
 
 def _tree(file: Path) -> dict[str, Any]:
@@ -175,8 +171,9 @@ def _tree(file: Path) -> dict[str, Any]:
     return node if file.parent == CONFIGS or is_global else {file.parent.name: node}
 
 
-def _paths(tree: dict[str, Any], above: str = "") -> Iterator[str]:
+def _keys(tree: dict[str, Any], above: str = "") -> Iterator[str]:
+    """``a``, ``a.b``, ..."""
     for key, value in tree.items():
         yield f"{above}{key}"
         if isinstance(value, dict):
-            yield from _paths(value, f"{above}{key}.")
+            yield from _keys(value, f"{above}{key}.")

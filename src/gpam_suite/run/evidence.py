@@ -7,6 +7,7 @@ and what is left. The analyses come last: they need checkpoints, which are not k
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -38,6 +39,7 @@ from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_opti
 log = logging.getLogger(__name__)
 
 QUEUE = "queue.txt"
+_STATUSES = ("finished", "diverged", "failed", "running", "to do")
 _LOOK_EVERY, _TELL_EVERY = 0.2, 60.0  # seconds between two looks at the running members, and two writings of the queue
 
 
@@ -49,18 +51,15 @@ class Member:
     words: list[str]
     folder: Path
     updates: int
-    status: str = "to do"  # or finished, diverged, failed, running
+    status: str = "to do"  # one of _STATUSES
+    seconds: float | None = None  # that a finished one took to train and to evaluate
 
     def look(self) -> None:
         """Take the status from the run's record; a run without one is to do."""
-        self.status = read_record(self.folder)["status"] if archives.is_file(self.folder / RECORD) else "to do"
-
-    def seconds(self) -> float | None:
-        """What a finished run took to train and to evaluate."""
-        if self.status != "finished":
-            return None
-        speed = read_record(self.folder)["speed"]
-        return speed["train_seconds"] + speed["evaluate_seconds"]
+        record = read_record(self.folder) if archives.is_file(self.folder / RECORD) else None
+        self.status = record["status"] if record else "to do"
+        if self.status == "finished":
+            self.seconds = record["speed"]["train_seconds"] + record["speed"]["evaluate_seconds"]
 
     def line(self) -> str:
         name = "/".join(self.folder.parts[-3:])
@@ -86,7 +85,7 @@ class Queue:
         left = count["to do"] + count["running"]
         if not left:
             return said
-        known = [seconds for member in self.members if (seconds := member.seconds()) is not None]
+        known = [member.seconds for member in self.members if member.seconds is not None]
         if not known:
             return f"{said}; how long is not known before the first has finished"
         each = statistics.mean(known)
@@ -95,9 +94,6 @@ class Queue:
     def write(self) -> None:
         lines = [f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC: {self.summary()}", "", *(m.line() for m in self.members)]
         write_atomically(self.file, "\n".join(lines) + "\n")
-
-
-_STATUSES = ("finished", "diverged", "failed", "running", "to do")
 
 
 def evidence(cfg: DictConfig) -> None:
@@ -120,7 +116,8 @@ def evidence(cfg: DictConfig) -> None:
     with when_stopped(lambda: stop_now("what was running is saved")):
         run(queue)
     looked_into = {_results(plan[name], paths) for name in chosen if "folder" not in plan[name]}
-    codes = [_wait("analyse.py", f"results={folder}", "parts=[runs]", *_given(paths)) for folder in looked_into]
+    asked = [[f"results={folder}", "parts=[runs]", *_given(paths)] for folder in looked_into]
+    codes = [_start("analyse.py", *words).wait() for words in asked]
     if queue.lost or any(codes):
         raise RunFailed(f"{len(queue.lost)} runs ended without a result; {queue.file} and their records say which")
 
@@ -136,15 +133,14 @@ def unresolved(cfg: DictConfig) -> dict[str, dict]:
     return plan
 
 
-def overrides_of(line: str) -> Iterator[list[str]]:
+def overrides_of(line: str) -> list[list[str]]:
     """The command line of every member of a multirun; the last option varies fastest."""
-    found: list[list[str]] = [[]]
+    options = []
     for override in OverridesParser.create().parse_overrides(line.split()):
         sweep = override.is_sweep_override()
         values = override.sweep_string_iterator() if sweep else [override.get_value_string()]
-        words = [any_fairseq_option(f"{override.key_or_group}={value}") for value in values]
-        found = [[*one, word] for one in found for word in words]
-    yield from found
+        options.append([any_fairseq_option(f"{override.key_or_group}={value}") for value in values])
+    return [list(words) for words in itertools.product(*options)]
 
 
 def members_of(name: str, part: dict, paths: dict) -> Iterator[Member]:
@@ -211,7 +207,3 @@ def _start(script: str, *words: str) -> subprocess.Popen:
     """A script in a process that saves and stops when this one has ended, however."""
     command = [sys.executable, str(ROOT / "scripts" / script), *words]
     return subprocess.Popen(command, cwd=ROOT, preexec_fn=die_with(os.getpid(), signal.SIGTERM))  # noqa: PLW1509
-
-
-def _wait(script: str, *words: str) -> int:
-    return _start(script, *words).wait()

@@ -5,7 +5,6 @@ import datetime
 import json
 import logging
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,22 +16,22 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
 from gpam_suite.common.options import one_of
-from gpam_suite.common.stopping import Preempted, die_with, ended_by, passed_on, stop_now, when_stopped
+from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import CHECK_EVERY, CONFIG, DIVERGED_EXIT, REFUSED_EXIT, WORKER_LOG, outcome_file
+from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, outcome_file, rank_log
 from gpam_suite.data import Prepared, check_same_data, prepare
+from gpam_suite.data.second_test import keep_second_test
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import summary
+from gpam_suite.records.schema import PARAMETERS
 from gpam_suite.run.command_line import RunFailed
-from gpam_suite.run.follow import follow
-from gpam_suite.run.launch import last_line, worker_command
 from gpam_suite.run.lock import locked
+from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
 from gpam_suite.run.progress import Progress
-from gpam_suite.run.ranks import check_place, place_of
 from gpam_suite.run.tracking import MODES, Tracker
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ _LOOK_EVERY = 1.0  # seconds between two looks at the history of the worker
 def run(cfg: DictConfig) -> float | None:
     """Prepare the data, train, evaluate and record; a finished run is skipped.
 
-    Returns the headline metric; None in a process that is not the first of several (:mod:`gpam_suite.run.ranks`).
+    Returns the headline metric; None in a process that is not the first of several (:mod:`gpam_suite.run.processes`).
 
     Raises:
         UsageError: the configuration, the data or the results folder is wrong; nothing was started.
@@ -57,7 +56,7 @@ def run(cfg: DictConfig) -> float | None:
     if place is not None:
         check_place(place, devices(cfg))
         if place.rank > 0:
-            return follow(cfg, folder, place)
+            return _follow(cfg, folder, place)
     with locked(folder), _nothing_left_of_a_mistake(folder), when_stopped(stop_now):
         remove_unfinished(folder)
         if is_finished(folder):
@@ -65,9 +64,10 @@ def run(cfg: DictConfig) -> float | None:
             check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
             log.info("already finished: %s", folder)
             return record.headline
-        check_visible(cfg)
+        check_visible(cfg, devices(cfg) if place is None else 1)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
         _check_pieces(cfg, prepared)
+        keep_second_test(cfg, folder)
         return _run(cfg, folder, prepared)
 
 
@@ -81,34 +81,24 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
         record = _record(cfg, folder, prepared, status, reason, started, ended)
         write_record(folder, record)
         tracker.finish(record)
-    outcome_file(folder).unlink(missing_ok=True)
+    _remove_outcomes(folder)
     metric = TASKS[cfg.dataset.task].headline
     if status != "finished":
-        raise RunFailed(f"{folder} {status}: {reason} (log: {folder / WORKER_LOG})")
+        raise RunFailed(f"{folder} {status}: {reason} (log: {rank_log(folder, 0)})")
     log.info("%s = %.2f after %.0f s: %s", metric, record["metrics"][metric], time.monotonic() - clock, folder)
     return record["metrics"][metric]
 
 
 def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> tuple[str, str | None]:
     """Train and evaluate in a process of their own; returns the status and, unless finished, the reason."""
-    variables = environment.for_worker(cfg.gpu) | {CHECK_EVERY: str(cfg.checks.attention_every)}
-    command = worker_command(devices(cfg), folder, prepared.folder)
     title = f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}"
     progress = Progress(folder, title, cfg.fairseq.optimization.max_update)
-    outcome_file(folder).unlink(missing_ok=True)
-    with (folder / WORKER_LOG).open("a", encoding="utf-8") as said:
-        start = said.tell()
-        dies = die_with(os.getpid())  # one call of C, which takes no lock
-        worker = subprocess.Popen(command, env=variables, stdout=said, stderr=said, preexec_fn=dies)  # noqa: PLW1509
-        with worker, passed_on(worker) as asked_to_stop:
-            try:
-                while (code := _code(worker)) is None:
-                    if not asked_to_stop.is_set() and progress.look():
-                        tracker.update()
-            except BaseException:
-                worker.kill()
-                raise
-    outcome = _outcome(folder)
+    _remove_outcomes(folder)
+    with workers(cfg, folder, prepared.folder) as started, passed_on(started[0].process) as asked_to_stop:
+        while (ended := first_ended(started, _LOOK_EVERY)) is None:
+            if not asked_to_stop.is_set() and progress.look():
+                tracker.update()
+    outcome, code = _outcome(folder, ended.rank), ended.process.returncode
     if asked_to_stop.is_set():
         stopped = outcome is not None and outcome["status"] == "stopped"
         raise Preempted(outcome["reason"] if stopped else "it goes on from its last checkpoint")
@@ -117,27 +107,33 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
         return "finished", None
     if outcome is None:  # it crashed, was killed, or had no room to say why
         statuses = {REFUSED_EXIT: "refused", DIVERGED_EXIT: "diverged"}
-        outcome = {"status": statuses.get(code, "failed"), "reason": _last_words(code, folder / WORKER_LOG, start)}
+        outcome = {"status": statuses.get(code, "failed"), "reason": ended.last_words()}
     if outcome["status"] == "refused":
         raise UsageError(outcome["reason"])
     return outcome["status"], outcome["reason"]
 
 
-def _code(worker: subprocess.Popen) -> int | None:
-    """The exit code of ``worker``, or None where it is still at work after a while."""
-    try:
-        return worker.wait(timeout=_LOOK_EVERY)
-    except subprocess.TimeoutExpired:
-        return None
+def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:
+    """In a process that is not the first of several: wait until that one has prepared the data and written the
+    configuration, then train along, and write nothing."""
+    if is_finished(folder):
+        return
+    while not (folder / CONFIG).is_file():  # torchrun and srun stop the others when the first one fails
+        time.sleep(0.2)
+    prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+    with workers(cfg, folder, prepared.folder) as (worker,):
+        if worker.process.wait():
+            raise RunFailed(f"process {place.rank} of {place.world}: {worker.last_words()} (log: {worker.log})")
 
 
-def _outcome(folder: Path) -> dict[str, Any] | None:
-    path = outcome_file(folder)
+def _outcome(folder: Path, rank: int = 0) -> dict[str, Any] | None:
+    path = outcome_file(folder, rank)
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _last_words(code: int, said: Path, start: int) -> str:
-    return f"the process was ended by {ended_by(-code)}" if code < 0 else last_line(said, start)
+def _remove_outcomes(folder: Path) -> None:
+    for path in folder.glob("outcome*.json"):
+        path.unlink()
 
 
 def _record(
@@ -152,7 +148,6 @@ def _record(
     outcome = (_outcome(folder) if status == "finished" else None) or {}
     history = read_history(folder)
     speeds = [row["tokens_per_second"] for row in history if row.get("tokens_per_second")]
-    unknown_parts = dict.fromkeys(("total", "embedding", "attention", "mechanism", "other"))
     return {
         "status": status,
         "reason": reason,
@@ -170,7 +165,7 @@ def _record(
         "world_size": outcome.get("world_size", 1),
         "metrics": outcome.get("metrics", {}),
         "protocol": outcome.get("protocol", {}),
-        "parameters": outcome.get("parameters", unknown_parts),
+        "parameters": outcome.get("parameters", dict.fromkeys(PARAMETERS)),
         "flops": outcome.get("flops"),
         "speed": {
             "train_tokens_per_second": median(speeds) if speeds else None,

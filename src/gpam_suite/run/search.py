@@ -9,9 +9,10 @@ before, so a search that was killed anywhere ends as it would have without.
 
 import logging
 from pathlib import Path
-from typing import Any
 
+import optuna
 from omegaconf import DictConfig, OmegaConf
+from optuna.trial import TrialState
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
@@ -40,7 +41,7 @@ def search(cfg: DictConfig) -> None:
         study = _study(folder, cfg.search.name)
         _queue_what_was_killed(study)
         while (number := len(_done(study))) < cfg.trials:
-            study.sampler = _sampler(cfg.seed + number)
+            study.sampler = optuna.samplers.TPESampler(seed=cfg.seed + number)
             _try(study, base, options)
         print_sections([_result(study, list(options))])
 
@@ -70,40 +71,26 @@ def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
     return found
 
 
-def _study(folder: Path, name: str) -> Any:
-    import optuna
-
+def _study(folder: Path, name: str) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = f"sqlite:///{(folder / 'study.db').absolute()}"
     return optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
 
 
-def _sampler(seed: int) -> Any:
-    import optuna
-
-    return optuna.samplers.TPESampler(seed=seed)
-
-
-def _done(study: Any) -> list[Any]:
+def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     """Trials with a value, and those whose run was lost, which Optuna calls pruned."""
-    from optuna.trial import TrialState
-
     return study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED), deepcopy=False)
 
 
-def _queue_what_was_killed(study: Any) -> None:
+def _queue_what_was_killed(study: optuna.Study) -> None:
     """Trials that no process works on any more (the folder is locked) are first again, and go on where they were."""
-    from optuna.trial import TrialState
-
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
         if trial.params:
             study.enqueue_trial(trial.params)
 
 
-def _try(study: Any, base: DictConfig, options: dict[str, dict[str, float]]) -> None:
-    from optuna.trial import TrialState
-
+def _try(study: optuna.Study, base: DictConfig, options: dict[str, dict[str, float]]) -> None:
     trial = study.ask()
     values = {name: round(trial.suggest_float(name, **range_), 6) for name, range_ in options.items()}
     cfg = OmegaConf.merge(base, {"model": values})
@@ -132,19 +119,15 @@ def validation_loss(folder: Path) -> float:
     return best["loss_bits"] if best.get("nll_bits") is None else best["nll_bits"]
 
 
-def _result(study: Any, options: list[str]) -> Section:
-    trials = sorted(_done(study), key=lambda trial: (trial.value is None, trial.value))
-    lines = [
-        [*(f"{trial.params[name]:g}" for name in options), _outcome(trial), trial.user_attrs["folder"]]
-        for trial in trials
-    ]
+def _result(study: optuna.Study, options: list[str]) -> Section:
+    best, *others = sorted(_done(study), key=lambda trial: (trial.value is None, trial.value))
+    lines = []
+    for trial in (best, *others):
+        outcome = "lost" if trial.value is None else f"{trial.value:.3f}"
+        lines.append([*(f"{trial.params[name]:g}" for name in options), outcome, trial.user_attrs["folder"]])
     section = Section(f"{study.study_name}: {plural(len(lines), 'trial')}")
     section.blocks.append(Table([*options, "Validation loss (bits)", "Run"], lines))
-    if trials[0].value is not None:
-        chosen = " ".join(f"model.{name}={trials[0].params[name]:g}" for name in options)
+    if best.value is not None:
+        chosen = " ".join(f"model.{name}={best.params[name]:g}" for name in options)
         section.blocks.append(f"Best on the validation set: {chosen}. Train it with other seeds before you believe it.")
     return section
-
-
-def _outcome(trial: Any) -> str:
-    return "lost" if trial.value is None else f"{trial.value:.3f}"

@@ -1,6 +1,6 @@
 """The process of one run: ``python -m gpam_suite.run.worker RUN_FOLDER DATA_FOLDER`` trains and evaluates.
 
-Of several processes (:mod:`gpam_suite.run.ranks`) each trains, and the first writes and evaluates.
+Of several processes (:mod:`gpam_suite.run.processes`) each trains, and the first writes and evaluates.
 
 A process of its own, since fairseq keeps the best score, meters and log handlers in globals, and so that a crash of
 one run leaves the others alone. What it found out, or why it ended, is in ``outcome.json``, written at the end.
@@ -36,6 +36,7 @@ from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stop_now, when_stopped
 from gpam_suite.config.compose import fairseq_config
+from gpam_suite.config.device_batches import devices, shared
 from gpam_suite.config.run_paths import (
     BACKENDS,
     CHECK_EVERY,
@@ -52,10 +53,8 @@ from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import checkpoint_of, checksums
 from gpam_suite.records.folder import append_history, cut_history
-from gpam_suite.run.distributed import distribute, leave
-from gpam_suite.run.flops import lengths, train_flops_per_token
-from gpam_suite.run.parameters import count_parameters
-from gpam_suite.run.ranks import is_first, rank
+from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
+from gpam_suite.run.processes import place_of, rank
 
 
 def main(folder: Path, data: Path) -> None:
@@ -66,18 +65,18 @@ def main(folder: Path, data: Path) -> None:
     own = fairseq_config(cfg)
     fill_paths(own, folder, prepared)
     own.common.no_progress_bar = True
-    distribute(own, cfg)
+    _distribute(own, cfg)
     done = _updates(own)
     fast = OmegaConf.select(cfg, "gpu.fast", default=False)
     if fast:
-        calibration.keep(folder / BACKENDS, resumed=done > 0, write=is_first())
+        calibration.keep(folder / BACKENDS, resumed=done > 0, write=rank() == 0)
     else:
         calibration.use(calibration.PLAIN)
     if not _is_trained(own, done):
-        if is_first():
+        if rank() == 0:
             cut_history(folder, done)
         _train(own, folder, fast)
-    if not is_first():
+    if rank() > 0:
         return
     trained = time.monotonic()
 
@@ -113,6 +112,32 @@ def main(folder: Path, data: Path) -> None:
     write_atomically(folder / OUTCOME, json.dumps(outcome))
 
 
+def _distribute(own: DictConfig, cfg: DictConfig) -> None:
+    """Fill this process's place among several into fairseq's complete configuration ``own``: its rank, its share of the
+    batch, and what it talks with.
+
+    Processes talk by gloo on processors and by NCCL on GPUs. Gradients are summed by fairseq's ``legacy_ddp``, which
+    takes CPU modules, parameters without a gradient, and every criterion.
+    """
+    count, place = devices(cfg), place_of()
+    if place is None:
+        return
+    os.environ.update(place.variables())
+    for group, options in shared(own, count).items():
+        own[group].update(options)
+    cpu = own.common.cpu
+    own.distributed_training.update(
+        distributed_world_size=place.world,
+        distributed_rank=place.rank,
+        distributed_init_method="env://",
+        distributed_backend="gloo" if cpu else "nccl",
+        distributed_no_spawn=True,  # this is one of the processes
+        device_id=0 if cpu else place.local % max(torch.cuda.device_count(), 1),  # SLURM may show each its own GPU only
+        ddp_backend="legacy_ddp",
+    )
+    own.checkpoint.load_checkpoint_on_all_dp_ranks = True  # fairseq's broadcast needs to unpickle a class of its own
+
+
 def _updates(own: DictConfig) -> int:
     """Updates that ``checkpoint_last.pt`` has behind it, 0 without one."""
     last = Path(own.checkpoint.save_dir) / "checkpoint_last.pt"
@@ -145,7 +170,7 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         stock_init(trainer, cfg, task, model, *args, **kwargs)
 
     write = partial(append_history, folder)
-    first, asked = is_first(), threading.Event()
+    first, asked = rank() == 0, threading.Event()
     with (
         replaced(Trainer, __init__=init_checked),
         replaced(fairseq_train.progress_bar, progress_bar=history_bar(write) if first else silent_bar),
@@ -158,7 +183,8 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         fast_step() if with_fast_step else contextlib.nullcontext(),
     ):
         distributed_utils.call_main(own, fairseq_train.main)
-    leave()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     if first:
         write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
 
@@ -178,19 +204,23 @@ def _ended(folder: Path, status: str, reason: BaseException | str, code: int) ->
     return code
 
 
+_ENDS = {
+    Preempted: ("stopped", STOPPED_EXIT),
+    Diverged: ("diverged", DIVERGED_EXIT),
+    Violated: ("failed", 1),
+    UsageError: ("refused", REFUSED_EXIT),
+}
+"""Status and exit code of the ends that have a name."""
+
+
 def work(folder: Path, data: Path) -> int:
     """:func:`main`, with every end that has a name in ``outcome.json``; returns the exit code."""
     try:
-        with when_stopped(stop_now if is_first() else lambda: None):  # the first process says when all of them stop
+        with when_stopped(stop_now if rank() == 0 else lambda: None):  # the first process says when all of them stop
             main(folder, data)
-    except Preempted as stopped:
-        return _ended(folder, "stopped", stopped, STOPPED_EXIT)
-    except Diverged as diverged:
-        return _ended(folder, "diverged", diverged, DIVERGED_EXIT)
-    except Violated as violated:
-        return _ended(folder, "failed", violated, 1)
-    except UsageError as refused:
-        return _ended(folder, "refused", refused, REFUSED_EXIT)
+    except tuple(_ENDS) as end:
+        status, code = next(how for kind, how in _ENDS.items() if isinstance(end, kind))
+        return _ended(folder, status, end, code)
     except Exception as error:
         if (sentence := to_mend(error)) is None:
             raise

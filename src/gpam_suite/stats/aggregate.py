@@ -1,7 +1,6 @@
 """From the records of an experiment to the rows of its table; refuses what cannot stand in one table."""
 
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,12 +13,11 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each, read_records
-from gpam_suite.records.metrics import QUANTITY, turned
+from gpam_suite.records.metrics import turned
 from gpam_suite.records.settings import model_settings, names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.stats.over_seeds import Difference, Summary, beside, difference, holm, seeds_needed, summarise
 
-log = logging.getLogger(__name__)
 BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
@@ -63,7 +61,7 @@ class Row:
 
     def mean(self, *path: str) -> float | None:
         """Mean over the finished seeds of a number in the record, e.g. ``mean("memory", "peak_bytes")``."""
-        found = [record.at(*path) for record in self.finished]
+        found = (record.at(*path) for record in self.finished)
         return summarise([float(value) for value in found if value is not None]).mean
 
     @property
@@ -72,11 +70,10 @@ class Row:
         return {_text({key: record[key] for key in ("hardware", "gpu", "world_size")}) for record in self.finished}
 
     @cached_property
-    def resampled(self) -> list[Resampled] | None:
-        """Every finished seed on resampled test sets; None when one of them has no scores to resample."""
+    def resampled(self) -> list[Resampled]:
+        """Every finished seed on resampled test sets; none when one of them has no scores to resample."""
         found = [resample(record) for record in self.finished]
-        usable = [item for item in found if item is not None]
-        return usable if usable and len(usable) == len(found) else None
+        return [] if None in found else found
 
 
 def _once(find: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,13 +103,8 @@ class Aggregate:
 
     @property
     def metric(self) -> str:
-        """Name of the headline metric in the records."""
+        """The headline metric."""
         return TASKS[self.task].headline
-
-    @property
-    def quantity(self) -> str:
-        """What a difference in the headline metric is counted in: ``perplexity per word``, ``BLEU``."""
-        return QUANTITY[self.metric] + (f" per {self.unit}" if self.task == LM.name else "")
 
     @property
     def unit(self) -> str | None:
@@ -140,8 +132,7 @@ class Aggregate:
         return next((record for row in self.rows for record in row.finished), self.records[0])
 
     def goodness(self, row: Row) -> float | None:
-        """The row's mean of the headline metric, :func:`gpam_suite.records.metrics.turned`; None where no seed has a
-        number."""
+        """The row's mean of the headline metric, turned so that more is better; None where no seed has a number."""
         mean = row.summary(self.metric).mean
         return None if mean is None else turned(self.metric, mean)
 
@@ -165,10 +156,7 @@ class Aggregate:
     @_once
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
-        if self.test_set(row) is None:
-            return None
-        assert self.baseline is not None
-        return hierarchical_bootstrap(row.resampled or [], self.baseline.resampled or [])
+        return hierarchical_bootstrap(row.resampled, self.baseline.resampled) if self.test_set(row) else None
 
     @cached_property
     def compared(self) -> list[Row]:
@@ -178,17 +166,15 @@ class Aggregate:
     def corrected(self, find: Callable[[Row], Difference | Bootstrap | None]) -> dict[tuple[str, str], float]:
         """Holm's p values of ``find`` (:meth:`difference`, :meth:`test_set`) by the row's key, where there are any; in
         its family is what several seeds were run for, whether or not they finished."""
-        tests = {row.key: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}
-        several = {row.key for row in self.rows if len(row.records) > 1}
-        return holm({key: p_value for key, p_value in tests.items() if p_value is not None or key in several})
+        tests = {row: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}
+        return holm({row.key: p for row, p in tests.items() if p is not None or len(row.records) > 1})
 
     @_once
     def seeds_needed(self, row: Row) -> int | None:
-        """Seeds that would show the observed difference of ``row``
-        (:func:`gpam_suite.stats.over_seeds.seeds_needed`)."""
-        if self.baseline is None or self.difference(row) is None:
-            return None
-        return seeds_needed(row.values(self.metric), self.baseline.values(self.metric))
+        """Seeds that would show the observed difference of ``row``."""
+        return (
+            seeds_needed(row.values(self.metric), self.baseline.values(self.metric)) if self.difference(row) else None
+        )
 
     def ratio(self, row: Row, *path: str, same_machine: bool = False) -> float | None:
         """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""
@@ -215,11 +201,13 @@ def aggregate(records: list[Record]) -> Aggregate:
     usual, changes = _changes(settings)
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["model"], _overrides(record, changes[record])), []).append(record)
+        own = [*_own_options(record), *(f"{name}={value}" for name, value in changes[record].items())]
+        groups.setdefault((record["model"], ",".join(own) or DEFAULT_OPTIONS), []).append(record)
     for group in groups.values():
         _refuse_repeated(group)
     varied = {model for model, options in groups if _LAMBDA.search(options)}
-    rows = sorted((_row(group, varied, changes[group[0]]) for group in groups.values()), key=_appearance)
+    rows = [_row(*key, group, key[0] in varied, changes[group[0]]) for key, group in groups.items()]
+    rows.sort(key=lambda row: (min(map(_started, row.records)), *row.key))
     softmax = [row for row in rows if row.model == BASELINE and not _ATTENTION.search(row.overrides_label)]
     default = [row for row in softmax if row.overrides_label == DEFAULT_OPTIONS]
     baseline = next(iter(default or softmax), None)
@@ -228,24 +216,20 @@ def aggregate(records: list[Record]) -> Aggregate:
 
 
 def read_aggregates(results: Path, experiment: str | None = None) -> list[Aggregate]:
-    """Every experiment below ``results`` whose runs can stand in one table, language modelling first, then by name;
-    those that cannot are named in a warning. Or the one ``experiment``.
+    """Every experiment below ``results`` that can be a table, or the one ``experiment``.
 
     Raises:
         UsageError: the one that was asked for has no runs, or they do not compare.
     """
-    if experiment is not None:
-        records = read_records(results, experiment)
-        return [aggregate(records)] if records else []
-    found, left_out = read_comparable(results)
-    for name, reason in left_out.items():
-        log.warning("%s is left out: %s", name, reason)
-    return found
+    if experiment is None:
+        return read_comparable(results)[0]
+    records = read_records(results, experiment)
+    return [aggregate(records)] if records else []
 
 
 def read_comparable(results: Path) -> tuple[list[Aggregate], dict[str, str]]:
-    """Every experiment below ``results`` that can be a table, in the order of :func:`read_aggregates`, and why the
-    others cannot, by the names of their folders."""
+    """Every experiment below ``results`` whose runs can stand in one table, language modelling first, then by name; and
+    why the others cannot, by the names of their folders."""
     found, left_out = [], {}
     for name, folders in folders_of_runs(results).items():
         try:
@@ -281,17 +265,20 @@ def _changes(settings: Settings) -> tuple[dict[str, str], dict[Record, dict[str,
     short = {key: key.rpartition(".")[2] for key in keys}
     twice = Counter(short.values())
     names = {key: short[key] if twice[short[key]] == 1 else ".".join(key.split(".")[-2:]) for key in keys}
-    changes: dict[Record, dict[str, str]] = {record: {} for record in settings}
-    for record, found in known.items():
-        differing = [key for key in keys if _text(found.get(key)) != _text(usual.get(key))]
-        changes[record] = {names[key]: _shown(found.get(key)) for key in differing}
-    return {names[key]: _shown(usual.get(key)) for key in keys}, changes
+    changes = {
+        record: {
+            name: _shown(found.get(key))
+            for key, name in names.items()
+            if _text(found.get(key)) != _text(usual.get(key))
+        }
+        for record, found in known.items()
+    }
+    return {names[key]: _shown(usual.get(key)) for key in keys}, {record: {} for record in settings} | changes
 
 
-def _overrides(record: Record, changed: dict[str, str]) -> str:
-    """The record's own label of its options, with the settings that differ from the table's usual ones."""
-    own = [] if record["overrides_label"] == DEFAULT_OPTIONS else [record["overrides_label"]]
-    return ",".join([*own, *(f"{name}={value}" for name, value in changed.items())]) or DEFAULT_OPTIONS
+def _own_options(record: Record) -> list[str]:
+    label = record["overrides_label"]
+    return [] if label == DEFAULT_OPTIONS else label.split(",")
 
 
 def _shown(value: Any) -> str:
@@ -302,30 +289,18 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else _text(value)
 
 
-def _row(group: list[Record], varied: set[str], changed: dict[str, str]) -> Row:
+def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: dict[str, str]) -> Row:
+    """The row is called by the options that are not its model's own, by its two ``lambdas`` where the model's rows vary
+    them, and by what it was trained with where that is not as usual."""
     first = group[0]
-    label = _label(first, first["model"] in varied)
-    return Row(
-        first["model"],
-        ", ".join([label, *(f"{name} {value}" for name, value in changed.items())]),
-        _overrides(first, changed),
-        first["options"],
-        tuple(record for record in group if record["status"] == "finished"),
-        tuple(record for record in group if record["status"] != "finished"),
-    )
-
-
-def _label(record: Record, lambdas: bool) -> str:
-    """The model with the options that are not its own, and with its two ``lambdas`` where its rows vary them."""
-    changed = [] if record["overrides_label"] == DEFAULT_OPTIONS else record["overrides_label"].split(",")
-    shown = [option for option in changed if not _LAMBDA.match(option)]
+    shown = [option for option in _own_options(first) if not _LAMBDA.match(option)]
     if lambdas:
-        shown = [f"{symbol} = {record['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
-    return f"{record['model_label']} ({', '.join(shown)})" if shown else record["model_label"]
-
-
-def _appearance(row: Row) -> tuple[float, str, str]:
-    return min(map(_started, row.records)), row.model, row.overrides_label
+        shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
+    label = f"{first['model_label']} ({', '.join(shown)})" if shown else first["model_label"]
+    label = ", ".join([label, *(f"{name} {value}" for name, value in changed.items())])
+    finished = tuple(record for record in group if record["status"] == "finished")
+    lost = tuple(record for record in group if record["status"] != "finished")
+    return Row(model, label, options, first["options"], finished, lost)
 
 
 def _started(record: Record) -> float:
@@ -373,7 +348,7 @@ def _refuse_repeated(group: list[Record]) -> None:
             )
         options = [{"label": record["model_label"], **record["options"]} for record in (one, other)]
         if all(nodes := [model_settings(record) for record in (one, other)]):
-            options = [of | node for of, node in zip(options, nodes, strict=True)]
+            options = [own | node for own, node in zip(options, nodes, strict=True)]
         if options[0] != options[1]:
             keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))
             differing = ", ".join(f"{key} ({options[0].get(key)} and {options[1].get(key)})" for key in keys)

@@ -8,7 +8,7 @@ seeds a side the statistic is the difference of the means over seeds, each draw 
 :mod:`gpam_suite.stats.over_seeds` for the other question). :func:`hierarchical_bootstrap` draws both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -161,22 +161,17 @@ def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Res
     if min(len(systems), len(baselines)) < 2:
         return None
     _refuse_other_test_set([*baselines, *systems])
-    ours, theirs = _by_seed(systems), _by_seed(baselines)
+    ours, theirs = (sorted(side, key=lambda run: run.record["seed"]) for side in (systems, baselines))
+    seeds = [[run.record["seed"] for run in side] for side in (ours, theirs)]
     rng = np.random.default_rng([SEED, 1])  # another stream than the one that draws the units
     picks = rng.integers(len(ours), size=(len(ours), RESAMPLES))
-    paired = list(ours) == list(theirs)
-    others = picks if paired else rng.integers(len(theirs), size=(len(theirs), RESAMPLES))
-    drawn = _drawn_means(ours, picks) - _drawn_means(theirs, others)
-    return _bootstrap(systems, baselines, drawn)
+    others = picks if seeds[0] == seeds[1] else rng.integers(len(theirs), size=(len(theirs), RESAMPLES))
+    return _bootstrap(systems, baselines, _drawn_means(ours, picks) - _drawn_means(theirs, others))
 
 
-def _by_seed(runs: Sequence[Resampled]) -> dict[int, np.ndarray]:
-    return {run.record["seed"]: run.samples for run in sorted(runs, key=lambda run: run.record["seed"])}
-
-
-def _drawn_means(samples: Mapping[int, np.ndarray], picks: np.ndarray) -> np.ndarray:
-    """Mean number of the seeds in column r of ``picks`` on test set r."""
-    return np.take_along_axis(np.array(list(samples.values())), picks, axis=0).mean(axis=0)
+def _drawn_means(runs: Sequence[Resampled], picks: np.ndarray) -> np.ndarray:
+    """Mean number of the runs in column r of ``picks`` on test set r."""
+    return np.take_along_axis(np.array([run.samples for run in runs]), picks, axis=0).mean(axis=0)
 
 
 def _refuse_other_test_set(runs: Sequence[Resampled]) -> None:

@@ -10,39 +10,51 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.gate import Gate, gate
+from gpam_suite.records.folder import Record
+from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
+from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.stats.curves import validation
+from gpam_suite.stats.inside_claim import QuantityInside, inside
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
 NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether trained"
+MOST_GAIN = 0.01
+"""Of the last tenth of training, in a model that is trained."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a plan fixes of an experiment before its runs: see ``configs/claims.yaml``."""
+    """What a plan fixes of an experiment before its runs: its entry in ``configs/claims.yaml``."""
 
     experiment: str
     title: str
     model: str
-    paper: tuple[float, float] | float
+    paper: dict[str, float] | float
     seeds: int
-    controls: tuple[str, ...]
-    reference_runs: Mapping[str, str]
-    ngram: int | None
+    controls: list[str]
+    references: dict[str, Any]
 
     def effect(self, metric: str) -> float:
         """``D``: the paper's gain, on the scale of the comparisons; ``paper`` has its two scores, or the gain alone."""
-        if not isinstance(self.paper, tuple):
+        if not isinstance(self.paper, dict):
             return self.paper
-        baseline, model = self.paper
-        return _scale(metric, model) - _scale(metric, baseline)
+        return _scale(metric, self.paper["model"]) - _scale(metric, self.paper["baseline"])
+
+
+@dataclass(frozen=True)
+class Gate:
+    """``trained``: yes, no, or None where something that it needs is missing; ``reasons`` has a line for each part."""
+
+    trained: bool | None
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,7 @@ class Finding:
     verdict: str | None
     gate: Gate
     comparisons: tuple[Comparison, ...]
+    inside: tuple[QuantityInside, ...]
 
 
 def _scale(metric: str, value: float) -> float:
@@ -79,20 +92,8 @@ def _scale(metric: str, value: float) -> float:
 
 def read_claims() -> dict[str, Claim]:
     """Experiment to claim, from ``configs/claims.yaml``."""
-    found = OmegaConf.to_container(OmegaConf.load(CONFIGS / "claims.yaml"))
-    return {
-        name: Claim(
-            name,
-            entry["title"],
-            entry["model"],
-            (paper["baseline"], paper["model"]) if isinstance(paper := entry["paper"], dict) else paper,
-            entry["seeds"],
-            tuple(entry["controls"]),
-            entry["references"]["runs"],
-            entry["references"]["ngram"],
-        )
-        for name, entry in found.items()
-    }
+    entries = yaml.safe_load((CONFIGS / "claims.yaml").read_text(encoding="utf-8"))
+    return {name: Claim(name, **entry) for name, entry in entries.items()}
 
 
 def findings(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, Finding]:
@@ -105,7 +106,7 @@ def findings(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, Findin
 
 def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
     aggregate = there[claim.experiment]
-    rows = {row.model: row for row in aggregate.rows if row.overrides_label == "default"}
+    rows = {row.model: row for row in aggregate.rows if row.overrides_label == DEFAULT_OPTIONS}
     if aggregate.baseline is None or claim.model not in rows:
         return None
     effect = claim.effect(aggregate.metric)
@@ -115,7 +116,8 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     secondary = _corrected([_compare(aggregate, row, other, effect) for row, other in others])
     trained = gate(aggregate.baseline, _references(results, claim, there))
     said = verdict(primary, trained) if len(primary.seeds) >= claim.seeds else None
-    return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary))
+    looked = inside(results, aggregate, rows[claim.model])
+    return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked)
 
 
 def verdict(primary: Comparison, trained: Gate) -> str:
@@ -142,7 +144,7 @@ def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary:
 
 
 def _name(row: Row) -> str:
-    return row.model if row.overrides_label == "default" else f"{row.model} ({row.overrides_label})"
+    return row.model if row.overrides_label == DEFAULT_OPTIONS else f"{row.model} ({row.overrides_label})"
 
 
 def _corrected(comparisons: list[Comparison]) -> list[Comparison]:
@@ -152,19 +154,59 @@ def _corrected(comparisons: list[Comparison]) -> list[Comparison]:
     return [replace(found, holm=corrected.get(index)) for index, found in enumerate(comparisons)]
 
 
+def last_gain(record: Record) -> float | None:
+    """By how much of itself validation perplexity per token fell in the last tenth of training: ``P(0.9) / P(1) - 1``,
+    ``P(0.9)`` of the last validation before that tenth. None without one, or where the end was not validated."""
+    perplexities = {update: 2**bits for update, bits in validation(record, "loss_bits").items()}
+    before = [update for update in perplexities if 10 * update <= 9 * record["updates"]]
+    if record["updates"] not in perplexities or not before:
+        return None
+    return perplexities[max(before)] / perplexities[record["updates"]] - 1
+
+
+def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:
+    """Whether the models of an experiment are trained: softmax beats every reference row on the same test set, and the
+    last tenth of its training gained less than :data:`MOST_GAIN` of the validation perplexity.
+
+    ``references`` maps the name of each reference row to its headline number, None where it is not there yet.
+    """
+    parts: list[tuple[bool | None, str]] = []
+    metric = TASKS[baseline.records[0]["task"]].headline
+    mean = baseline.summary(metric).mean
+    for name, score in references.items():
+        if mean is None or score is None:
+            parts.append((None, f"{name}: not there yet"))
+        else:
+            better = turned(metric, mean) > turned(metric, score)
+            parts.append((better, f"{name}: {score:.2f}, {baseline.label} {mean:.2f}"))
+    gains = [last_gain(record) for record in baseline.finished]
+    if not gains or None in gains:
+        parts.append((None, "gain of the last tenth of training: not known"))
+    else:
+        parts.append((max(gains) < MOST_GAIN, f"gain of the last tenth of training: at most {100 * max(gains):.2f} %"))
+    known = [part for part, _ in parts]
+    trained = False if False in known else None if None in known else True
+    return Gate(trained, tuple(reason for _, reason in parts))
+
+
 def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> dict[str, float | None]:
     """The headline numbers of the reference rows; None for one that is not there yet."""
-    aggregate = there[claim.experiment]
+    aggregate, ngram = there[claim.experiment], claim.references["ngram"]
     found: dict[str, float | None] = {}
-    for experiment, model in claim.reference_runs.items():
+    for experiment, model in claim.references["runs"].items():
         rows = [row for row in (there[experiment].rows if experiment in there else ()) if row.model == model]
         scores = [score for row in rows for score in row.values(there[experiment].metric).values()]
         found[rows[0].records[0]["model_label"] if rows else model] = summarise(scores).mean
-    if claim.ngram is not None:
-        data = aggregate.reference["data"]
-        path = reference_file(results, data["name"], data["checksum"], claim.ngram)
-        found[f"{claim.ngram}-gram"] = json.loads(path.read_text())[aggregate.metric] if path.is_file() else None
+    if ngram is not None:
+        found[f"{ngram}-gram"] = reference_score(results, aggregate, ngram)
     return found
+
+
+def reference_score(results: Path, aggregate: Aggregate, order: int) -> float | None:
+    """What an n-gram model of that order reaches on the test set of the experiment; None until it was counted."""
+    data = aggregate.reference["data"]
+    path = reference_file(results, data["name"], data["checksum"], order)
+    return json.loads(path.read_text(encoding="utf-8"))[aggregate.metric] if path.is_file() else None
 
 
 def as_json(found: Finding) -> str:

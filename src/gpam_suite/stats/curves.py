@@ -1,6 +1,6 @@
 """Learning curves over seeds, from the histories of the runs."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,28 +14,20 @@ QUANTITIES = {"token_perplexity": "perplexity per", "loss_bits": "loss in bits p
 
 def title(quantity: str, task: str) -> str:
     """``Validation perplexity per token``; recall is scored on its answers alone."""
-    return f"Validation {QUANTITIES[quantity]} {scored(task)}"
+    return f"Validation {QUANTITIES[quantity]} {TASKS[task].scored}"
 
 
-def scored(task: str) -> str:
-    """What the loss is a mean over."""
-    return TASKS[task].scored
-
-
-@dataclass(frozen=True)
-class Curve:
-    """``mean``, ``low`` and ``high`` (range over seeds) of a validation quantity at ``updates``."""
+class Curve(NamedTuple):
+    """A validation quantity at ``updates``: ``values`` [seeds, updates]."""
 
     quantity: str
     updates: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    values: np.ndarray
 
     def after(self, start: float) -> "Curve":
         """The part from update ``start`` on."""
         kept = self.updates >= start
-        return Curve(self.quantity, self.updates[kept], self.mean[kept], self.low[kept], self.high[kept])
+        return Curve(self.quantity, self.updates[kept], self.values[:, kept])
 
 
 def validation(record: Record, quantity: str) -> dict[int, float]:
@@ -53,6 +45,22 @@ def learning_curve(row: Row) -> Curve | None:
         seeds = [validation(record, quantity) for record in row.finished]
         shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
         if len(shared) > 1:
-            values = np.array([[points[update] for update in shared] for points in seeds])
-            return Curve(quantity, np.array(shared), values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+            return Curve(quantity, np.array(shared), np.array([[one[update] for update in shared] for one in seeds]))
     return None
+
+
+class Fall(NamedTuple):
+    """What a row's curve did between the last two ``updates``, and by how much another row ends above it."""
+
+    updates: list[int]
+    fall: float
+    share: float
+    difference: float
+
+
+def last_fall(row: Row, other: Row) -> Fall:
+    """Of the means over seeds of two rows that have curves; ``share`` is that of the value before the fall."""
+    ours, theirs = learning_curve(row), learning_curve(other)
+    before, last = ours.values.mean(axis=0)[-2:].tolist()
+    end = float(theirs.values.mean(axis=0)[-1])
+    return Fall(ours.updates[-2:].tolist(), before - last, (before - last) / before, end - last)

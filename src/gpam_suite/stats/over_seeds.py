@@ -4,9 +4,11 @@ The seeds are the sample: these intervals answer "would another seed tell the sa
 another test set is a different question, answered in :mod:`gpam_suite.stats.bootstrap`.
 """
 
+import warnings
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -59,11 +61,11 @@ def summarise(values: Sequence[float]) -> Summary:
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """95 % t interval of the mean, ``m -+ t(n-1) s/sqrt(n)`` (Student 1908); None below two values."""
-    summary = summarise(values)
-    if summary.mean is None or summary.sd is None:
+    found = summarise(values)
+    if found.sd is None:
         return None
-    half = _t_quantile(summary.count - 1) * summary.sd / np.sqrt(summary.count)
-    return float(summary.mean - half), float(summary.mean + half)
+    half = _t_quantile(found.count - 1) * found.sd / np.sqrt(found.count)
+    return float(found.mean - half), float(found.mean + half)
 
 
 def beside(values: Mapping[int, Value], baseline: Mapping[int, Value]) -> Mapping[int, Value]:
@@ -87,12 +89,13 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Di
     """
     baseline = beside(values, baseline)
     center = float(np.mean(list(values.values())) - np.mean(list(baseline.values())))
-    found = _standard_error(values, baseline)
-    if isinstance(found, str):
-        return Difference(center, None, None, f"no interval: {found}")
-    half = _t_quantile(found.freedom) * found.error
-    p_value = 2 * stats.t.sf(abs(center) / found.error, found.freedom)
-    return Difference(center, float(center - half), float(center + half), found.method, float(p_value))
+    if reason := _untestable(values, baseline):
+        return Difference(center, None, None, f"no interval: {reason}")
+    test = _t_test(values, baseline)
+    low, high = test.confidence_interval(CONFIDENCE)
+    paired = set(values) == set(baseline)
+    method = f"paired t over {len(values)}" if paired else f"Welch t over {len(values)} and {len(baseline)}"
+    return Difference(center, float(low), float(high), f"{method} seeds", float(test.pvalue))
 
 
 @dataclass(frozen=True)
@@ -112,47 +115,41 @@ class Equivalence:
         return self.p_above < 1 - CONFIDENCE
 
     @property
-    def equivalent(self) -> bool:
-        """Whether both sides are excluded: the difference lies between the bounds."""
-        return max(self.p_below, self.p_above) < 1 - CONFIDENCE
+    def p_value(self) -> float:
+        """Below 0.05 both sides are excluded: the difference lies between the bounds."""
+        return max(self.p_below, self.p_above)
 
 
 def equivalence(values: Mapping[int, float], baseline: Mapping[int, float], bound: float) -> Equivalence | None:
     """With ``T`` of the t test's degrees of freedom: ``p_below = P(T > (d + D) / error)``, ``p_above = P(T < (d - D) /
     error)``; seeds and standard error as in :func:`difference`. None where that has no interval."""
-    found = _standard_error(values, baseline)
-    if isinstance(found, str):
+    if _untestable(values, baseline):
         return None
-    center = float(np.mean(list(values.values())) - np.mean(list(baseline.values())))
-    below = stats.t.sf((center + bound) / found.error, found.freedom)
-    above = stats.t.cdf((center - bound) / found.error, found.freedom)
-    return Equivalence(bound, float(below), float(above))
+    below = _t_test(values, baseline, shift=bound, alternative="greater")
+    above = _t_test(values, baseline, shift=-bound, alternative="less")
+    return Equivalence(bound, float(below.pvalue), float(above.pvalue))
 
 
-@dataclass(frozen=True)
-class _StandardError:
-    """Of a difference of means, with its degrees of freedom and a word for how it was made."""
-
-    error: float
-    freedom: float
-    method: str
-
-
-def _standard_error(values: Mapping[int, float], baseline: Mapping[int, float]) -> _StandardError | str:
-    """As :func:`difference` says, or why there is none."""
-    a, b = np.array(list(values.values())), np.array(list(baseline.values()))
-    if min(len(a), len(b)) < 2:
+def _untestable(values: Mapping[int, float], baseline: Mapping[int, float]) -> str | None:
+    """Why there is no t test; None where there is one."""
+    if min(len(values), len(baseline)) < 2:
         return "one seed"
-    if set(values) == set(baseline):
-        error, freedom = summarise(_paired(values, baseline)).sd / np.sqrt(len(a)), len(a) - 1
-        method = f"paired t over {len(a)} seeds"
-    else:
-        va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
-        error, method = np.sqrt(va + vb), f"Welch t over {len(a)} and {len(b)} seeds"
-        freedom = error and (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    if error <= _ROUNDING * max(abs(a).max(), abs(b).max()):
-        return "no spread between seeds"
-    return _StandardError(float(error), float(freedom), method)
+    paired = set(values) == set(baseline)
+    samples = [_paired(values, baseline)] if paired else [list(values.values()), list(baseline.values())]
+    largest = max(map(abs, [*values.values(), *baseline.values()]))
+    spread = max(float(np.std(sample, ddof=1)) for sample in samples)
+    return "no spread between seeds" if spread <= _ROUNDING * largest else None
+
+
+def _t_test(values: Mapping[int, float], baseline: Mapping[int, float], shift: float = 0.0, **options: str) -> Any:
+    """Paired where both sides have the same seeds, else Welch's; ``shift`` is added to ``values``."""
+    seeds = sorted(values)
+    own = np.array([values[seed] for seed in seeds]) + shift
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of seeds that are all equal on one side of two
+        if set(values) == set(baseline):
+            return stats.ttest_rel(own, [baseline[seed] for seed in seeds], **options)
+        return stats.ttest_ind(own, list(baseline.values()), equal_var=False, **options)
 
 
 def _paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:
@@ -205,11 +202,7 @@ def seeds_needed(values: Mapping[int, float], baseline: Mapping[int, float]) -> 
     if not observed.mean or not observed.sd:
         return None
     effect = observed.mean / observed.sd
-    low, high = 2, MOST_SEEDS + 1
-    while low < high:  # power grows with the number of seeds
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle, effect) >= POWER else (middle + 1, high)
-    return low
+    return 2 + bisect_left(range(2, MOST_SEEDS + 1), POWER, key=lambda count: power(count, effect))
 
 
 def seeds_warning(count: int) -> str | None:

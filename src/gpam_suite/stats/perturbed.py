@@ -5,13 +5,10 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from gpam_suite.common.tasks import LM, NMT
-from gpam_suite.inside.perturb.kinds import FOLDER
-from gpam_suite.inside.store import read_runs
-from gpam_suite.records.metrics import turned
+from gpam_suite.inside.store import PERTURBED, read_runs
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.over_seeds import Difference, difference, holm
 
@@ -41,6 +38,15 @@ class Found:
         """Rates above zero."""
         return self.settings["rates"]
 
+    @property
+    def first(self) -> dict[str, Any]:
+        """What the first run found; all have read the same."""
+        return next(iter(self.rows[0][1].values()))
+
+    @property
+    def kinds(self) -> list[str]:
+        return self.settings["kinds"]
+
     def relative(self, own: BySeed, kind: str, metric: str | None = None) -> dict[int, list[float]]:
         """Seed to ``score(rate) / score(0)`` at each rate, of seeds where all are known and the latter is not zero."""
         metric, found = metric or self.metric, {}
@@ -51,26 +57,18 @@ class Found:
         return found
 
     def change(self, own: BySeed, kind: str, metric: str | None = None) -> dict[int, float]:
-        """Seed to ``score(rate) / score(0) - 1`` at the largest rate."""
-        return {seed: values[-1] - 1 for seed, values in self.relative(own, kind, metric).items()}
-
-    def loss(self, row: Row, kind: str) -> float | None:
-        """Mean over seeds of the share of its score that ``row`` loses at the largest rate: 0.1 of a perplexity that
-        rises by a tenth and of a BLEU that falls by a tenth; None where no seed has read that."""
-        changes = [change for other, own in self.rows if other is row for change in self.change(own, kind).values()]
-        return -turned(self.aggregate.metric, fmean(changes)) if changes else None
+        """Seed to ``100 score(rate) / score(0) - 100`` at the largest rate: a change in percent."""
+        return {seed: 100 * (values[-1] - 1) for seed, values in self.relative(own, kind, metric).items()}
 
     @cached_property
     def differences(self) -> dict[tuple[tuple[str, str], str], Difference]:
         """Row's key and kind to the change of the row minus that of the baseline, over seeds."""
-        base = next((own for row, own in self.rows if row is self.aggregate.baseline), None)
-        if base is None:
-            return {}
+        base = dict(self.rows).get(self.aggregate.baseline)
         found = {}
         for row, own in self.rows:
-            for kind in self.settings["kinds"]:
+            for kind in self.kinds if base is not None and own is not base else ():
                 ours, theirs = self.change(own, kind), self.change(base, kind)
-                if own is not base and ours and theirs:
+                if ours and theirs:
                     found[row.key, kind] = difference(ours, theirs)
         return found
 
@@ -86,7 +84,7 @@ def find(results: Path, aggregate: Aggregate) -> Found | None:
     if aggregate.task not in METRICS:
         return None
     records = [record for row in aggregate.rows for record in row.finished]
-    runs = read_runs(results, records, FOLDER)
+    runs = read_runs(results, records, PERTURBED)
     if not runs:
         return None
     (usual, count), *_ = Counter(json.dumps(one["settings"]) for one in runs.values()).most_common()

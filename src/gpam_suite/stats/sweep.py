@@ -1,26 +1,23 @@
-"""Finds out which option an experiment varies, so that the metric can be drawn against it."""
+"""Finds where an experiment varies lambda+ and lambda-, so that the metric can be drawn against them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from gpam_suite.stats.aggregate import Row
+from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, LAMBDA_LABELS, Row
 
-_FIRST_CHOICE = ("lambda_neg", "lambda_pos")
 _SYMBOLS = {"lambda_pos": r"$\lambda_+$", "lambda_neg": r"$\lambda_-$"}
+_FEWEST = 3  # points of a line
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Rows of one model along ``option``: ``lines`` maps what else was varied ("" if nothing) to (value, row) by value.
-
-    ``tied`` names the options that had one common value in every row (lambda_pos = lambda_neg), else it is empty.
-    """
+class Sweep(NamedTuple):
+    """Rows of one model that differ in their lambdas alone: ``lines`` maps lambda+ to them, by lambda-."""
 
     model: str
-    model_label: str
-    option: str
-    tied: tuple[str, ...]
-    lines: dict[str, list[tuple[float, Row]]]
+    lines: dict[float, list[Row]]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for line in self.lines.values() for row in line]
 
 
 def symbol(option: str) -> str:
@@ -31,48 +28,22 @@ def symbol(option: str) -> str:
 def rows_sum(row: Row) -> float | None:
     """What each row of daGPAM's weights sums to, ``1 + lambda+ - lambda-``; None for other models, learned lambdas and
     the other reading of the formula."""
-    pos, neg = (row.options.get(name) for name in ("lambda_pos", "lambda_neg"))
+    pos, neg = (row.options.get(name) for name in LAMBDA_LABELS)
     plain = {"combination": "one_plus", "lambdas": "fixed"}
     other = any(row.options.get(name, value) != value for name, value in plain.items())
     return None if pos is None or neg is None or other else 1 + pos - neg
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _value(value: object) -> str:
-    return f"{value:g}" if _is_number(value) else str(value)
-
-
 def find_sweeps(rows: Sequence[Row]) -> list[Sweep]:
-    """A sweep for each model that was run with three or more values of a numeric option.
-
-    ``lambda_neg`` is preferred for the horizontal axis, then ``lambda_pos``, then the option with the most values.
-    Every other option that varies makes lines of its own.
-    """
-    models: dict[str, list[Row]] = {}
-    for row in rows:
-        models.setdefault(row.model, []).append(row)
-    return [sweep for model, own in models.items() if (sweep := _sweep(model, own))]
+    """A sweep for each model that was run with three or more values of lambda- beside one of lambda+."""
+    found: dict[str, dict[float, list[Row]]] = {}
+    for row in sorted(
+        filter(_varies_lambdas_alone, rows), key=lambda row: [row.options[name] for name in LAMBDA_LABELS]
+    ):
+        found.setdefault(row.model, {}).setdefault(row.options["lambda_pos"], []).append(row)
+    return [Sweep(model, lines) for model, lines in found.items() if max(map(len, lines.values())) >= _FEWEST]
 
 
-def _sweep(model: str, rows: list[Row]) -> Sweep | None:
-    shared = [key for key in sorted(rows[0].options) if all(key in row.options for row in rows)]
-    varied = [key for key in shared if any(row.options[key] != rows[0].options[key] for row in rows)]
-    steps = {
-        key: len({row.options[key] for row in rows}) for key in varied if all(_is_number(r.options[key]) for r in rows)
-    }
-    axes = [key for key, n in steps.items() if n >= 3]
-    if not axes:
-        return None
-    option = next((key for key in _FIRST_CHOICE if key in axes), max(axes, key=lambda key: steps[key]))
-    tied = tuple(key for key in steps if all(row.options[key] == row.options[option] for row in rows))
-    others = [key for key in varied if key != option and key not in tied]
-    lines: dict[str, list[tuple[float, Row]]] = {}
-    for row in sorted(rows, key=lambda row: tuple(str(row.options[key]) for key in others)):
-        label = ", ".join(f"{symbol(key)} = {_value(row.options[key])}" for key in others)
-        lines.setdefault(label, []).append((row.options[option], row))
-    for points in lines.values():
-        points.sort(key=lambda point: point[0])
-    return Sweep(model, rows[0].records[0]["model_label"], option, tied if len(tied) > 1 else (), lines)
+def _varies_lambdas_alone(row: Row) -> bool:
+    changed = [] if row.overrides_label == DEFAULT_OPTIONS else row.overrides_label.split(",")
+    return LAMBDA_LABELS.keys() <= row.options.keys() and all(one.partition("=")[0] in LAMBDA_LABELS for one in changed)

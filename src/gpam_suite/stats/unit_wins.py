@@ -6,6 +6,7 @@ side is the mean over the side's seeds of :func:`unit_score`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
@@ -18,8 +19,7 @@ BUCKETS = 4
 _TIE = 1e-9  # scores are means over seeds, so equal ones may differ by rounding
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):
     """The units of one range of lengths: B's wins, losses and ties, and the corpus number of either side on them."""
 
     shortest: int
@@ -39,17 +39,15 @@ class UnitWins:
     ``gain`` [units] is the difference of the means over seeds, below zero where B is worse.
     """
 
-    task: str
     a: dict[int, np.ndarray]
     b: dict[int, np.ndarray]
     sizes: np.ndarray
     gain: np.ndarray
     buckets: tuple[Bucket, ...]
 
-    def scores(self, unit: int) -> tuple[float, float]:
+    def scores(self, unit: int) -> list[float]:
         """Mean score over seeds on A and on B."""
-        a, b = (float(np.mean([scores[unit] for scores in side.values()])) for side in (self.a, self.b))
-        return a, b
+        return [float(np.mean([scores[unit] for scores in side.values()])) for side in (self.a, self.b)]
 
     def telling_seeds(self, unit: int) -> tuple[int, int]:
         """A seed of A and one of B to quote: the shared seed in which they differ most, else the first of each."""
@@ -64,11 +62,10 @@ class UnitWins:
         """B's wins, losses and ties."""
         return _counts(self.gain)
 
-    def extremes(self, most: int) -> tuple[list[int], list[int]]:
+    def extremes(self, most: int) -> list[list[int]]:
         """The units where B gains most and those where it loses most, at most ``most`` of each, the largest first."""
-        wins = [int(unit) for unit in np.argsort(-self.gain, kind="stable")[:most] if self.gain[unit] > _TIE]
-        losses = [int(unit) for unit in np.argsort(self.gain, kind="stable")[:most] if self.gain[unit] < -_TIE]
-        return wins, losses
+        sides = (self.gain, -self.gain)
+        return [[int(n) for n in np.argsort(-by, kind="stable")[:most] if by[n] > _TIE] for by in sides]
 
 
 def unit_score(task: str, statistics: np.ndarray) -> float:
@@ -95,18 +92,16 @@ def unit_wins(a: Sequence[Resampled], b: Sequence[Resampled]) -> UnitWins:
     buckets = []
     for chosen in _by_length(sizes):
         wins, losses, ties = _counts(gain[chosen])
-        corpus = [float(np.mean([_corpus(task, run, chosen) for run in side])) for side in (a, b)]
+        corpus = [
+            float(np.mean([corpus_score(task, run.statistics[chosen].sum(axis=0)) for run in side])) for side in (a, b)
+        ]
         shortest, longest = int(sizes[chosen].min()), int(sizes[chosen].max())
         buckets.append(Bucket(shortest, longest, len(chosen), wins, losses, ties, *corpus))
-    return UnitWins(task, ours, theirs, sizes, gain, tuple(buckets))
+    return UnitWins(ours, theirs, sizes, gain, tuple(buckets))
 
 
 def _by_seed(task: str, runs: Sequence[Resampled]) -> dict[int, np.ndarray]:
     return {run.record["seed"]: np.array([unit_score(task, unit) for unit in run.statistics]) for run in runs}
-
-
-def _corpus(task: str, run: Resampled, units: np.ndarray) -> float:
-    return corpus_score(task, run.statistics[units].sum(axis=0))
 
 
 def _by_length(sizes: np.ndarray) -> list[np.ndarray]:

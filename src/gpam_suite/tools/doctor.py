@@ -15,26 +15,28 @@ def lines() -> list[str]:
     from gpam.attention.backends import calibration
 
     hardware = environment.hardware()
-    report = ["installed"]
-    report += [f"  {name:15} {version}" for name, version in environment.versions().items()]
-    report += ["this machine"]
-    report += [f"  {'processor':15} {hardware['processor']}, {hardware['cores']} cores"]
-    report += [f"  {'memory':15} {hardware['memory_bytes'] / 2**30:.0f} GiB"]
-    report += [
-        f"  {'GPU':15} {hardware['gpu'] or 'none visible'}" + (f" x {hardware['gpus']}" if hardware["gpus"] else "")
-    ]
-    report += [f"  {'C++ compiler':15} {shutil.which('g++') or 'none: setup cannot build fairseq; install g++'}"]
-    report += [f"  {'matrix products':15} {products}"]
-    report += [f"  {'attention':15} {calibration.current()}"]
-    report += [f"  {'SLURM':15} {shutil.which('sbatch') or 'none'}"]
-    report += [f"  {'data mirror':15} {_mirror()}"]
-    report += [f"  {'wandb':15} {_wandb()}"]
-    report += ["would run", f"  {_fairseq()}"]
+    here = {
+        "processor": f"{hardware['processor']}, {hardware['cores']} cores",
+        "memory": f"{hardware['memory_bytes'] / 2**30:.0f} GiB",
+        "GPU": f"{hardware['gpu']} x {hardware['gpus']}" if hardware["gpus"] else "none visible",
+        "C++ compiler": shutil.which("g++") or "none: setup cannot build fairseq; install g++",
+        "matrix products": products,
+        "attention": calibration.current(),
+        "SLURM": shutil.which("sbatch") or "none",
+        "data mirror": _mirror(),
+        "wandb": _wandb(),
+    }
     scale = "paper (say SCALE=small or laptop for less)" if hardware["gpus"] else "laptop (no GPU visible)"
-    report += [
-        f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {hardware['gpus'] or os.cpu_count()} runs at a time"
+    side_by_side = hardware["gpus"] or os.cpu_count()
+    return [
+        "installed",
+        *(f"  {name:15} {version}" for name, version in environment.versions().items()),
+        "this machine",
+        *(f"  {name:15} {fact}" for name, fact in here.items()),
+        "would run",
+        f"  {_fairseq()}",
+        f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {side_by_side} runs at a time",
     ]
-    return report
 
 
 def _products() -> str:

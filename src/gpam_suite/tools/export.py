@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save
@@ -10,7 +9,7 @@ from safetensors.torch import save
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically, write_files
 from gpam_suite.common.formatting import count, number
-from gpam_suite.common.markup import inert
+from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import sha256
@@ -77,15 +76,13 @@ def _write(output: Path, run: Trained) -> None:
 def card(record: Record, prepared: Prepared) -> str:
     """The card of a model in Markdown, from its run's record and the manifest of its data."""
     manifest, nmt = prepared.manifest, record["task"] == NMT.name
-    what = (
-        f"translation, {prepared.source_lang} to {prepared.target_lang}"
-        if nmt
-        else f"language model by {prepared.unit}"
-    )
+    what = f"language model by {prepared.unit}"
+    if nmt:
+        what = f"translation, {prepared.source_lang} to {prepared.target_lang}"
     options = ", ".join(f"{key} {value}" for key, value in record["options"].items()) or "none"
     call = 'model.translate("...")' if nmt else 'model.perplexity("...")'
     commit = record["git"]["commit"][:10] if record["git"] else "not known"
-    rows: list[tuple[str, Any]] = [
+    rows = [
         ("Task", what),
         ("Attention", f"{record['model_label']} (options: {options})"),
         ("Parameters", count(record["parameters"]["total"])),
@@ -96,22 +93,16 @@ def card(record: Record, prepared: Prepared) -> str:
         ("Protocol", ", ".join(f"{key} {value}" for key, value in record["protocol"].items())),
         ("Made by", f"gpam-suite, commit {commit}, configuration {record['config_hash']}"),
     ]
-    metrics = [f"| {name} | {number(value, 3)} |" for name, value in record["metrics"].items()]
+    metrics = [[name, number(value, 3)] for name, value in record["metrics"].items()]
     return "\n".join(
         [
             f"# {inert(record['model_label'])}, {inert(record['dataset_label'])}",
             "",
-            "| | |",
-            "| :--- | :--- |",
-            *(f"| {name} | {inert(value)} |" for name, value in rows),
-            "",
+            markdown(["Fact", "What"], rows),
             "One seed of one small training: what it shows about the attention is in the table of the experiment "
             f"`{record['experiment']}`, over seeds, not here.",
             "",
-            "| Metric | Value |",
-            "| :--- | ---: |",
-            *metrics,
-            "",
+            markdown(["Metric", "Value"], metrics),
             "```python",
             "from gpam_suite.tools.pretrained import load",
             "",

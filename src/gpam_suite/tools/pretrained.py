@@ -17,7 +17,6 @@ from gpam_fairseq.config import attention_and_options
 from gpam_fairseq.install import check_attention
 
 import torch
-from fairseq.data import LanguagePairDataset
 from fairseq.models import build_model
 from fairseq.tasks.translation import TranslationTask
 from jsonschema import Draft202012Validator
@@ -30,14 +29,14 @@ from gpam.errors import UsageError
 from gpam_suite.common import strict_json
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.trust import refuse_code
+from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.data.kinds.characters import symbol
 from gpam_suite.data.options import check_preprocessing
-from gpam_suite.data.text.dictionary import load_dictionary
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.text.segmentation import BPE_FILES, Tokenizer, undo_segmentation
 from gpam_suite.evaluate.language_model import token_nll
-from gpam_suite.evaluate.translation import translate_sentences
+from gpam_suite.evaluate.translation import decoding_options, sentences_of, translate_sentences
 
 __all__ = ["CONFIG", "FORMAT", "WEIGHTS", "Pretrained", "Score", "load", "unshared"]
 
@@ -130,21 +129,8 @@ class Pretrained:
         task = TranslationTask(
             OmegaConf.create(self.config["fairseq"]["task"]), self.source_dictionary, self.target_dictionary
         )
-        sentences = LanguagePairDataset(
-            ids,
-            torch.tensor([len(line) for line in ids]).numpy(),
-            self.source_dictionary,
-            tgt_dict=self.target_dictionary,
-            left_pad_source=task.cfg.left_pad_source,
-        )
-        return translate_sentences(
-            self.model,
-            task,
-            sentences,
-            beam=beam or evaluation["beam"],
-            length_penalty=evaluation["length_penalty"],
-            max_tokens=evaluation["max_tokens"],
-        )
+        options = decoding_options(evaluation) | ({"beam": beam} if beam else {})
+        return translate_sentences(self.model, task, sentences_of(ids, task), **options)
 
     def _plain(self, segmented: str) -> str:
         return self._target_tokenizer.detokenize(undo_segmentation(segmented, self.config["preprocessing"]["bpe"]))

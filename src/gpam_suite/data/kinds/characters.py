@@ -21,7 +21,7 @@ import numpy as np
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
-from gpam_suite.data.binarise import build_dictionary
+from gpam_suite.data.binarise import build_dictionary, id_type, write_index
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.prepared import DOCUMENTS, written
 from gpam_suite.data.text.lines import file_name, lines_of
@@ -56,9 +56,7 @@ def document_starts(lines: list[bytes], unit: str | None) -> list[int]:
 def cut(content: bytes, dataset: Mapping[str, Any]) -> dict[str, bytes]:
     """The splits of a text: ``dataset.split`` gives the characters of train, valid and test, which follow one another.
 
-    Raises:
-        UsageError: sizes that do not add up to the text, or another number of different characters than
-            ``dataset.types``.
+    They must add up to the text, and its different characters be ``dataset.types``.
     """
     sizes = dataset["split"]
     if not isinstance(sizes, Mapping) or sorted(sizes) != sorted(SPLITS):
@@ -80,30 +78,18 @@ def build(dataset: Mapping[str, Any], content: bytes, folder: Path) -> dict[str,
     for part in ("text", "bin"):
         (folder / part).mkdir()
     splits = cut(content, dataset)
-    counts_of = {symbol(byte): splits["train"].count(byte) for byte in set(content)}
-    dictionary = build_dictionary(Counter(counts_of), min_count=0)
-    ids = np.full(256, dictionary.unk(), dtype=np.int32)
-    for byte in set(content):
-        ids[byte] = dictionary.index(symbol(byte))
+    dictionary = build_dictionary(Counter({symbol(byte): splits["train"].count(byte) for byte in set(content)}), 0)
+    kind = id_type(len(dictionary))
+    ids = np.array([dictionary.index(symbol(byte)) for byte in range(256)], dtype=kind)
     counts, documents = {}, {}
     for split, text in splits.items():
-        (folder / "text" / file_name(split, None)).write_bytes(text)
         lines = lines_of(text)
         documents[split] = document_starts(lines, dataset.get("documents"))
-        _binarise(lines, ids, len(dictionary), folder / "bin" / split)
+        (folder / "text" / file_name(split, None)).write_bytes(text)
+        (folder / "bin" / f"{split}.bin").write_bytes(ids[np.frombuffer(text, dtype=np.uint8)].tobytes())
+        write_index(folder / "bin" / f"{split}.idx", list(map(len, lines)), kind)
         same = dict.fromkeys(("words", "characters", "tokens"), len(text))
         counts[split] = {"lines": len(lines), **same, "types": len(set(text)), "unk": 0}
     (folder / DOCUMENTS).write_text(json.dumps(documents) + "\n", encoding="utf-8")
     dictionary.save(str(folder / "bin" / "dict.txt"))
     return {"unit": "character", "splits": counts, "dictionary": len(dictionary), **written(folder)}
-
-
-def _binarise(lines: list[bytes], ids: np.ndarray, size: int, prefix: Path) -> None:
-    """Write ``<prefix>.bin`` and ``<prefix>.idx``, one item a line and one id a byte."""
-    import torch
-    from fairseq.data import indexed_dataset
-
-    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=size)
-    for line in lines:
-        builder.add_item(torch.from_numpy(ids[np.frombuffer(line, dtype=np.uint8)]))
-    builder.finalize(f"{prefix}.idx")

@@ -4,20 +4,19 @@ import html
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.download import obtain_file
-from gpam_suite.data.store.stages import Stage, Stages
+from gpam_suite.data.store.download import checked_file, obtain_file
+from gpam_suite.data.store.stages import Piece, Stages
 from gpam_suite.data.store.unpack import open_member
 from gpam_suite.data.text.lines import stream_lines
 
 Archive = tuple[Path, str, str]  # its file, the SHA-256 of that, and where it came from
-SOURCE, TEXT = "source.txt", "text.txt"
-_VERSION = 1
+_SOURCE, _TEXT = "source.txt", "text.txt"
 _SEGMENT = re.compile(r'<seg id="\d*">\s*(.*?)\s*</seg>\s*', re.IGNORECASE)
 _ABOUT = ("<url>", "<talkid>", "<keywords>")
 _AROUND = re.compile(r"</?(?:title|description)>")
@@ -54,33 +53,14 @@ FORMATS: dict[str, Callable[[Iterator[str]], Iterator[tuple[str, str]]]] = {
 }
 
 
-def read(file: BinaryIO, name: str, form: str) -> Iterator[tuple[str, str]]:
-    """What is tokenised, and the text that is meant, of each sentence of a file in one of the :data:`FORMATS`."""
-    return FORMATS[form](stream_lines(file, name))
+def archive(dataset: Mapping[str, Any], name: str, paths: Mapping[str, Any]) -> Archive:
+    """Path, SHA-256 and origin of one of ``dataset.archives``."""
+    node = checked_file((dataset.get("archives") or {}).get(name), f"dataset.archives.{name}")
+    return obtain_file(node, dataset["name"], paths, archive=True)
 
 
-def archives(dataset: Mapping[str, Any], names: set[str], paths: Mapping[str, Any]) -> dict[str, Archive]:
-    """Path, SHA-256 and origin of some of ``dataset.archives``.
-
-    Raises:
-        UsageError: an archive that the node does not describe, or that cannot be had.
-    """
-    known = dataset.get("archives") or {}
-    for name in sorted(names):
-        node = known.get(name)
-        if not isinstance(node, Mapping) or not {"mirror", "urls"} <= set(node):
-            raise UsageError(
-                f"dataset.archives.{name}: got {node!r}, wanted mirror (a path), urls (a list), bytes and checksums"
-            )
-    return {name: obtain_file(known[name], dataset["name"], paths, archive=True) for name in sorted(names)}
-
-
-def entries(dataset: Mapping[str, Any]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
-    """Split, number and node of each corpus of ``dataset.corpora``.
-
-    Raises:
-        UsageError: a node that is not what a corpus needs.
-    """
+def entries(dataset: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Split and node of each corpus of ``dataset.corpora``, checked."""
     found = dataset["corpora"]
     wanted = set(SPLITS) - ({"valid"} if dataset.get("hold_out") else set())
     if not isinstance(found, Mapping) or set(found) != wanted:
@@ -96,14 +76,15 @@ def entries(dataset: Mapping[str, Any]) -> Iterator[tuple[str, int, Mapping[str,
                 raise UsageError(f"{key}: got {node!r}, wanted {', '.join(sorted(needed))}")
             if node["format"] not in FORMATS:
                 raise UsageError(f"{key}.format: got {node['format']!r}, wanted one of {', '.join(FORMATS)}")
-            yield split, number, node
+            yield split, node
 
 
-def extract(stages: Stages, archive: Archive, member: str, form: str, lines: int | None) -> Stage:
-    """The stage that reads one member of an archive into :data:`SOURCE` and :data:`TEXT`.
+def extract(
+    stages: Stages, archive: Archive, member: str, form: str, lines: int | None = None
+) -> tuple[Piece, Piece, int]:
+    """What is tokenised, the text that is meant, and the number of sentences of one member of an archive, by a stage.
 
-    Raises:
-        UsageError: another number of sentences than ``lines``, where that is known.
+    Where ``lines`` is given, it must be their number.
     """
     path, digest, _ = archive
     name = f"{path.name}:{member}"
@@ -113,18 +94,17 @@ def extract(stages: Stages, archive: Archive, member: str, form: str, lines: int
         with (
             open_member(path, member) as file,
             progress(f"unpack {member}", None) as bar,
-            (folder / SOURCE).open("w", encoding="utf-8", newline="\n") as source,
-            (folder / TEXT).open("w", encoding="utf-8", newline="\n") as text,
+            (folder / _SOURCE).open("w", encoding="utf-8", newline="\n") as source,
+            (folder / _TEXT).open("w", encoding="utf-8", newline="\n") as text,
         ):
-            for tokenised, meant in read(file, name, form):
+            for tokenised, meant in FORMATS[form](stream_lines(file, name)):
                 source.write(f"{tokenised}\n")
                 text.write(f"{meant}\n")
                 bar.update(len(tokenised))
                 number += 1
         return {"lines": number}
 
-    made_from = {"archive": digest, "member": member, "format": form}
-    stage = stages.run("extract", _VERSION, made_from, work)
+    stage = stages.run("extract", {"archive": digest, "member": member, "format": form}, work)
     if lines is not None and stage.facts["lines"] != lines:
         raise UsageError(f"{name} has {stage.facts['lines']:,} sentences, wanted {lines:,}: not the published text")
-    return stage
+    return stage.piece(_SOURCE), stage.piece(_TEXT), stage.facts["lines"]

@@ -15,7 +15,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text.lines import decode_lines, sha256
+from gpam_suite.data.text.lines import decode_lines
 
 SEPARATOR = "\u241e"  # symbol for record separator: a token of its own for Moses and for every sub-word segmentation
 JOIN = f" {SEPARATOR} "
@@ -25,12 +25,9 @@ _TAG = re.compile(r"<(?:(doc)\b[^>]*|seg\b[^>]*>(.*?)</seg)>", re.DOTALL | re.IG
 
 
 def read_xml(content: bytes, name: str) -> list[list[str]]:
-    """Sentences by document of a file in the format of NIST's mteval (``<doc>``, ``<seg>``).
+    """Sentences by document of a file in the format of NIST's mteval (``<doc>``, ``<seg>``), which must have some.
 
     White space is normalised and entities are decoded.
-
-    Raises:
-        UsageError: not UTF-8, or no document or sentence in it.
     """
     documents: list[list[str]] = []
     for tag in _TAG.finditer("\n".join(decode_lines(content, name))):
@@ -48,10 +45,8 @@ def read_xml(content: bytes, name: str) -> list[list[str]]:
 def read_plain(content: bytes, boundaries: bytes, name: str) -> list[list[str]]:
     """Sentences by document of a text with one sentence a line, and a table of its documents.
 
-    The table has a header and a row a document: its name, its first line (from 1), its number of lines.
-
-    Raises:
-        UsageError: the table does not cover the text, document after document.
+    The table has a header and a row a document: its name, its first line (from 1), its number of lines. It must cover
+    the text, document after document.
     """
     lines = decode_lines(content, name)
     documents: list[list[str]] = []
@@ -71,30 +66,8 @@ def read_plain(content: bytes, boundaries: bytes, name: str) -> list[list[str]]:
     return documents
 
 
-def checksum(documents: Sequence[Sequence[str]]) -> str:
-    """SHA-256 of the sentences, one a line: the same whatever file they came from."""
-    return sha256("".join(f"{line}\n" for document in documents for line in document).encode())
-
-
-def verify(documents: Sequence[Sequence[str]], accepted: Sequence[str], number: int, name: str) -> None:
-    """Compare documents with their known number, and with the accepted checksums (``sha256:...``) of their sentences.
-
-    Raises:
-        UsageError: they are other documents.
-    """
-    if f"sha256:{checksum(documents)}" not in accepted or len(documents) != number:
-        raise UsageError(
-            f"{name}: {len(documents)} documents whose sentences have sha256:{checksum(documents)}, wanted {number} "
-            f"with one of {', '.join(accepted)}; remove the file and get it again"
-        )
-
-
 def pair(left: list[list[str]], right: list[list[str]], name: str) -> list[Document]:
-    """Documents of both sides, sentence by sentence; pairs with a blank side are left out.
-
-    Raises:
-        UsageError: documents or sentences that do not belong together, or one that holds the separator.
-    """
+    """Documents of both sides, sentence by sentence; pairs with a blank side are left out."""
     if list(map(len, left)) != list(map(len, right)):
         raise UsageError(f"{name}: the two sides differ in their documents, or in the number of sentences of one")
     paired = []
@@ -126,11 +99,7 @@ def pieces(document: Document, budget: int) -> list[tuple[str, str]]:
 def joined(
     documents: Mapping[str, Sequence[Document]], dataset: Mapping[str, Any]
 ) -> tuple[dict[tuple[str, str | None], list[str]], dict[str, list[int]]]:
-    """Lines by (split, language) and the first line of each document (from 0) by split.
-
-    Raises:
-        UsageError: a budget that is no whole number of at least 1.
-    """
+    """Lines by (split, language) and the first line of each document (from 0) by split."""
     budget = whole_number(dataset["budget"], 1, "dataset.budget (words of a piece)")
     sides = (dataset["source"], dataset["target"])
     lines: dict[tuple[str, str | None], list[str]] = {(split, side): [] for split in SPLITS for side in sides}

@@ -13,7 +13,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.options import SPLITS, sides
-from gpam_suite.data.text.lines import sha256
+from gpam_suite.data.text.lines import verified
 
 Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names
 
@@ -43,11 +43,7 @@ def check(dataset: Mapping[str, Any]) -> None:
 
 
 def read_table(lines: Iterable[str], columns: Sequence[str], both: Sequence[str], name: str) -> list[Pair]:
-    """The pairs of a text with a pair a line, its ``columns`` separated by tabs; further columns are left out.
-
-    Raises:
-        UsageError: a line with fewer columns (names the line).
-    """
+    """The pairs of a text with a pair a line, its ``columns`` separated by tabs; further columns are left out."""
     places = [columns.index(language) for language in both]
     found = []
     for number, line in enumerate(lines, start=1):
@@ -58,39 +54,15 @@ def read_table(lines: Iterable[str], columns: Sequence[str], both: Sequence[str]
     return found
 
 
-def different(pairs: Iterable[Pair]) -> list[Pair]:
-    """The pairs once each, sorted."""
-    return sorted(set(pairs))
-
-
-def checksum(pairs: Iterable[Pair]) -> str:
-    """SHA-256 of sorted pairs, one a line: the same whatever file they came from."""
-    return sha256("".join("\t".join(pair) + "\n" for pair in pairs).encode())
-
-
-def verify(pairs: Sequence[Pair], accepted: Sequence[str], name: str) -> str:
-    """The checksum of the pairs.
-
-    Raises:
-        UsageError: it is none of those accepted (``sha256:...``), where there are some.
-    """
-    found = checksum(pairs)
-    if accepted and f"sha256:{found}" not in accepted:
-        raise UsageError(
-            f"{name}: {len(pairs):,} different pairs with sha256:{found}, wanted one of {', '.join(accepted)}; remove "
-            "the file and get it again"
-        )
-    return found
+def checksum(pairs: Sequence[Pair], accepted: Sequence[str], name: str) -> str:
+    """SHA-256 of sorted pairs, compared with those ``accepted``."""
+    return verified(map("\t".join, pairs), accepted, f"{name}: {len(pairs):,} different pairs")
 
 
 def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, str | None], list[str]]:
-    """Lines by split and language of sorted ``pairs``; at most ``dataset.split`` of them for validation and test.
-
-    Raises:
-        UsageError: too few pairs, so that a part would be empty.
-    """
+    """Lines by split and language of sorted ``pairs``; at most ``dataset.split`` of them for validation and test."""
     parts: dict[str, list[Pair]] = {part: [] for part in SPLITS}
-    for group in sorted(groups(pairs), key=lambda group: checksum(group[:1])):
+    for group in sorted(groups(pairs), key=lambda group: checksum(group[:1], (), "a pair")):
         fits = (part for part in ("valid", "test") if len(parts[part]) + len(group) <= dataset["split"][part])
         parts[next(fits, "train")] += group
     if not all(parts.values()):
@@ -100,23 +72,20 @@ def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, 
 
 
 def groups(pairs: Iterable[Pair]) -> list[list[Pair]]:
-    """The pairs that share sentences together, by a union-find over the sentences."""
-    parent: dict[tuple[int, str], tuple[int, str]] = {}
+    """The pairs that share sentences together."""
+    import numpy as np
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def root(sentence: tuple[int, str]) -> tuple[int, str]:
-        while (above := parent.setdefault(sentence, sentence)) != sentence:
-            parent[sentence] = parent[above]
-            sentence = parent[sentence]
-        return sentence
-
-    def sentences(pair: Pair) -> list[tuple[int, str]]:
-        return [(side, " ".join(text.split()).casefold()) for side, text in enumerate(pair)]
-
+    numbers: dict[tuple[int, str], int] = {}  # of the different sentences of each side
     pairs = list(pairs)
-    for pair in pairs:
-        left, right = map(root, sentences(pair))
-        parent[left] = right
-    found: dict[tuple[int, str], list[Pair]] = {}
-    for pair in pairs:
-        found.setdefault(root(sentences(pair)[0]), []).append(pair)
+    edges = [
+        [numbers.setdefault((side, " ".join(text.split()).casefold()), len(numbers)) for side, text in enumerate(pair)]
+        for pair in pairs
+    ]
+    graph = coo_array((np.ones(len(edges)), np.transpose(edges)), shape=(len(numbers), len(numbers)))
+    _, labels = connected_components(graph, directed=False)
+    found: dict[int, list[Pair]] = {}
+    for pair, (left, _) in zip(pairs, edges, strict=True):
+        found.setdefault(labels[left], []).append(pair)
     return list(found.values())

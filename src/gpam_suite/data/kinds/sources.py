@@ -10,30 +10,21 @@ from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, corpora, documents, pairs, python_docs, recall
 from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.download import checksums, mirror_folder, obtain, obtain_file
+from gpam_suite.data.store.download import checked_file, checksum, mirror_folder, obtain, obtain_file
 from gpam_suite.data.store.stages import Piece, Stages
-from gpam_suite.data.store.unpack import open_member
+from gpam_suite.data.store.unpack import open_member, open_text
 from gpam_suite.data.text.lines import (
     file_name,
-    open_text,
     read_lines,
     sha256,
     stream_lines,
+    verified,
     wikitext_documents,
     write_lines,
 )
 
 _TEXT = "text.txt"
-_VERSION = 1
-Lines = dict[tuple[str, str | None], list[str]]  # (split, language or None) -> lines
-
-
-@dataclass
-class Text:
-    """Raw lines of every split and side, and the first line of each document where known."""
-
-    lines: Lines
-    documents: dict[str, list[int]] = field(default_factory=dict)
+Key = tuple[str, str | None]  # split, language or None
 
 
 @dataclass(frozen=True)
@@ -49,23 +40,18 @@ class Part:
 class Raw:
     """The raw text of every split and side in one or more parts, and the first line of each document where known."""
 
-    parts: dict[tuple[str, str | None], list[Part]]
+    parts: dict[Key, list[Part]]
     documents: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass
 class Source:
-    """A data set before it is read: what its text depends on, and one of three ways to get the text."""
+    """A data set before it is read: what its text depends on, and one of two ways to get the text."""
 
     fingerprint: dict[str, str]  # file or generator -> checksum or version; part of the preparation's hash
     origin: dict[str, str]  # file -> where it came from; only for the manifest
-    read: Callable[[], Text] | None = None  # text that fits into memory
+    raw: Callable[[Stages], Raw] | None = None
     build: Callable[[Path], dict[str, Any]] | None = None  # writes text/ and bin/ itself
-    stream: Callable[[Stages], Raw] | None = None  # text of any size
-
-    def raw(self, stages: Stages, dataset: Mapping[str, Any]) -> Raw:
-        """The text, read by stages."""
-        return self.stream(stages) if self.stream else _in_memory(self, stages, dataset)
 
 
 def open_source(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
@@ -74,37 +60,45 @@ def open_source(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
 
 
 def _python_docs(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
-    def read() -> Text:
-        lines, documents = python_docs.generate(dataset["words"])
-        return Text({(split, None): text for split, text in lines.items()}, documents)
+    def read() -> tuple[dict[Key, list[str]], dict[str, list[int]]]:
+        lines, starts = python_docs.generate(dataset["words"])
+        return {(split, None): text for split, text in lines.items()}, starts
 
-    return Source(python_docs.fingerprint(), {}, read)
+    return _in_memory(dataset, python_docs.fingerprint(), {}, read)
 
 
 def _cldr(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
-    return Source(cldr.fingerprint(), {}, lambda: Text(cldr.generate(dataset)))
+    return _in_memory(dataset, cldr.fingerprint(), {}, lambda: (cldr.generate(dataset), {}))
 
 
 def _recall(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
-    return Source(recall.fingerprint(), {}, lambda: Text(recall.generate(dataset)))
+    return _in_memory(dataset, recall.fingerprint(), {}, lambda: (recall.generate(dataset), {}))
 
 
-def _in_memory(source: Source, stages: Stages, dataset: Mapping[str, Any]) -> Raw:
+def _in_memory(
+    dataset: Mapping[str, Any],
+    fingerprint: dict[str, str],
+    origin: dict[str, str],
+    read: Callable[[], tuple[dict[Key, list[str]], dict[str, list[int]]]],
+) -> Source:
+    """The source of a text that fits into memory: ``read`` gives its lines and documents."""
     keys = [(split, language) for split in SPLITS for language in sides(dataset)]
 
     def work(folder: Path) -> dict[str, Any]:
-        text = source.read()
+        lines, starts = read()
         for key in keys:
-            write_lines(folder / file_name(*key), text.lines[key])
-        lines = {file_name(*key): len(text.lines[key]) for key in keys}
-        return {"lines": lines, "documents": text.documents}
+            write_lines(folder / file_name(*key), lines[key])
+        return {"lines": {file_name(*key): len(lines[key]) for key in keys}, "documents": starts}
 
-    stage = stages.run("generate", _VERSION, {"dataset": dataset, "source": source.fingerprint}, work)
-    pieces = {key: stage.piece(file_name(*key)) for key in keys}
-    lines = stage.facts["lines"]
-    return Raw(
-        {key: [Part(piece, piece, lines[file_name(*key)])] for key, piece in pieces.items()}, stage.facts["documents"]
-    )
+    def raw(stages: Stages) -> Raw:
+        stage = stages.run("generate", {"dataset": dataset, "source": fingerprint}, work)
+        parts = {}
+        for key in keys:
+            piece = stage.piece(file_name(*key))
+            parts[key] = [Part(piece, piece, stage.facts["lines"][file_name(*key)])]
+        return Raw(parts, stage.facts["documents"])
+
+    return Source(fingerprint, origin, raw)
 
 
 def _whole_text(stages: Stages, path: Path, digest: str, name: str | Path) -> Part:
@@ -123,7 +117,7 @@ def _whole_text(stages: Stages, path: Path, digest: str, name: str | Path) -> Pa
                 number += 1
         return {"lines": number}
 
-    stage = stages.run("read", _VERSION, {"text": digest}, work)
+    stage = stages.run("read", {"text": digest}, work)
     return Part(stage.piece(_TEXT), stage.piece(_TEXT), stage.facts["lines"])
 
 
@@ -132,7 +126,7 @@ def _documents_of(stages: Stages, text: Piece) -> list[int]:
         with text.path.open(encoding="utf-8", newline="\n") as lines:
             return {"starts": wikitext_documents(lines)}
 
-    return stages.run("documents", _VERSION, {"text": text}, work).facts["starts"]
+    return stages.run("documents", {"text": text}, work).facts["starts"]
 
 
 def _public_files(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
@@ -144,7 +138,7 @@ def _public_files(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Sourc
         nodes[key] = file = _file_node(dataset, *key)
         if file.get("archive") and not (mirror and (mirror / file["mirror"]).is_file()):
             if file["archive"] not in archives:
-                archives |= corpora.archives(dataset, {file["archive"]}, paths)
+                archives[file["archive"]] = corpora.archive(dataset, file["archive"], paths)
             _, digest, came_from = archives[file["archive"]]
             name = f"{file['archive']}:{file['member']}"
         else:
@@ -152,43 +146,37 @@ def _public_files(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Sourc
             name = file["mirror"]
         fingerprint[name], origin[name] = digest, came_from
 
-    def stream(stages: Stages) -> Raw:
+    def raw(stages: Stages) -> Raw:
         parts = {}
         for key, file in nodes.items():
             if key in found:
                 parts[key] = [_whole_text(stages, found[key], fingerprint[file["mirror"]], file["mirror"])]
             else:
-                parts[key] = [_extracted(stages, archives[file["archive"]], file["member"], "plain", None)]
-        raw = Raw(parts)
-        if dataset.get("documents") == "wikitext":
-            raw.documents = {split: _documents_of(stages, parts[split, None][0].text) for split in SPLITS}
-        return raw
+                parts[key] = [Part(*corpora.extract(stages, archives[file["archive"]], file["member"], "plain"))]
+        if dataset.get("documents") != "wikitext":
+            return Raw(parts)
+        return Raw(parts, {split: _documents_of(stages, parts[split, None][0].text) for split in SPLITS})
 
-    return Source(fingerprint, origin, stream=stream)
-
-
-def _extracted(stages: Stages, archive: corpora.Archive, member: str, form: str, lines: int | None) -> Part:
-    stage = corpora.extract(stages, archive, member, form, lines)
-    return Part(stage.piece(corpora.SOURCE), stage.piece(corpora.TEXT), stage.facts["lines"])
+    return Source(fingerprint, origin, raw)
 
 
 def _corpora(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
     entries = list(corpora.entries(dataset))
-    archives = corpora.archives(dataset, {node["archive"] for *_, node in entries}, paths)
+    names = sorted({node["archive"] for _, node in entries})
+    archives = {name: corpora.archive(dataset, name, paths) for name in names}
 
-    def stream(stages: Stages) -> Raw:
-        parts: dict[tuple[str, str | None], list[Part]] = {}
-        for split, _, node in entries:
+    def raw(stages: Stages) -> Raw:
+        parts: dict[Key, list[Part]] = {}
+        for split, node in entries:
             for language in sides(dataset):
-                archive, form = archives[node["archive"]], node["format"]
-                part = _extracted(stages, archive, node[language], form, node.get("lines"))
-                parts.setdefault((split, language), []).append(part)
+                where = archives[node["archive"]], node[language], node["format"], node.get("lines")
+                parts.setdefault((split, language), []).append(Part(*corpora.extract(stages, *where)))
         return Raw(parts)
 
     return Source(
         {name: digest for name, (_, digest, _) in archives.items()},
         {name: came_from for name, (_, _, came_from) in archives.items()},
-        stream=stream,
+        raw,
     )
 
 
@@ -198,43 +186,34 @@ def _pairs(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
     node, both, mirror = dataset["pairs"], pairs.languages(dataset), mirror_folder(paths)
     texts = node.get("texts") or {}
     archive = (dataset.get("archives") or {}).get(node["archive"]) or {}
-    if mirror and texts and not (mirror / archive.get("mirror", ".")).is_file() and _all_there(mirror, texts):
+    names = [name for language in both for name in texts.get(language, [])]
+    whole = mirror is not None and (mirror / archive.get("mirror", ".")).is_file()
+    if mirror and names and not whole and all((mirror / name).is_file() for name in names):
         sides_of = [[line for name in texts[language] for line in read_lines(mirror / name)] for language in both]
         if len(sides_of[0]) != len(sides_of[1]):
             raise UsageError(f"dataset.pairs.texts: {' and '.join(map(str, texts.values()))} differ in their lines")
         found = list(zip(*sides_of, strict=True))
-        came_from = f"mirror:{', '.join(name for language in both for name in texts[language])}"
+        came_from = f"mirror:{', '.join(names)}"
     else:
-        path, _, came_from = corpora.archives(dataset, {node["archive"]}, paths)[node["archive"]]
+        path, _, came_from = corpora.archive(dataset, node["archive"], paths)
         with open_member(path, node["member"]) as file:
             found = pairs.read_table(stream_lines(file, node["member"]), node["columns"], both, node["member"])
-    found = pairs.different(found)
-    digest = pairs.verify(found, node.get("checksums") or [], f"{dataset['name']}, from {came_from}")
-    return Source({"pairs": digest}, {"pairs": came_from}, lambda: Text(pairs.split(found, dataset)))
+    found = sorted(set(found))
+    digest = pairs.checksum(found, node.get("checksums") or [], f"{dataset['name']}, from {came_from}")
+    return _in_memory(dataset, {"pairs": digest}, {"pairs": came_from}, lambda: (pairs.split(found, dataset), {}))
 
 
-def _all_there(mirror: Path, texts: Mapping[str, list[str]]) -> bool:
-    return all((mirror / name).is_file() for names in texts.values() for name in names)
-
-
-def _file_node(dataset: Mapping[str, Any], split: str, language: str | None) -> Mapping[str, Any]:
+def _file_node(dataset: Mapping[str, Any], *key: str | None) -> Mapping[str, Any]:
     """The entry of ``dataset.files`` for one split and side."""
-    key = f"dataset.files.{split}" if language is None else f"dataset.files.{split}.{language}"
+    parts = [part for part in key if part]
     node: Any = dataset["files"]
-    for part in (split,) if language is None else (split, language):
+    for part in parts:
         node = node.get(part) if isinstance(node, Mapping) else None
-    return _checked_file(node, key)
-
-
-def _checked_file(node: Any, key: str) -> Mapping[str, Any]:
-    """``node`` if it describes a public file."""
-    if not isinstance(node, Mapping) or not {"mirror", "urls"} <= set(node):
-        raise UsageError(f"{key}: got {node!r}, wanted mirror (a path), urls (a list) and checksums (a list)")
-    return node
+    return checked_file(node, ".".join(["dataset.files", *parts]))
 
 
 def _characters(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
-    file = _checked_file(dataset["file"], "dataset.file")
+    file = checked_file(dataset["file"], "dataset.file")
     content, came_from = obtain(file, dataset["name"], paths)
     return Source(
         {file["mirror"]: sha256(content)},
@@ -253,20 +232,21 @@ def _documents(dataset: Mapping[str, Any], paths: Mapping[str, Any]) -> Source:
             if not isinstance(node, Mapping) or not {"documents", "table"} <= set(node):
                 raise UsageError(f"{key}: got {node!r}, wanted documents (how many), table (a path) and two languages")
             for language in sides(dataset):
-                file = _checked_file(node.get(language), f"{key}.{language}")
+                file = checked_file(node.get(language), f"{key}.{language}")
                 content, came_from = obtain({**file, "checksums": []}, dataset["name"], paths)
                 if content.lstrip().startswith(b"<"):
                     text = documents.read_xml(content, file["mirror"])
                 else:
                     table, _ = obtain({"mirror": node["table"], "urls": []}, dataset["name"], paths)
                     text = documents.read_plain(content, table, file["mirror"])
-                documents.verify(
-                    text, file.get("checksums") or [], node["documents"], f"{key}.{language}, from {came_from}"
-                )
-                fingerprint[file["mirror"]], origin[file["mirror"]] = documents.checksum(text), came_from
+                what = f"{key}.{language}, from {came_from}: {len(text)} documents"
+                digest = verified([line for document in text for line in document], file.get("checksums") or [], what)
+                if len(text) != node["documents"]:
+                    raise UsageError(f"{what}, wanted {node['documents']}; remove the file and get it again")
+                fingerprint[file["mirror"]], origin[file["mirror"]] = digest, came_from
                 read.append(text)
             found[split] += documents.pair(*read, name)
-    return Source(fingerprint, origin, lambda: Text(*documents.joined(found, dataset)))
+    return _in_memory(dataset, fingerprint, origin, lambda: documents.joined(found, dataset))
 
 
 def _local_files(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
@@ -276,18 +256,15 @@ def _local_files(dataset: Mapping[str, Any], _: Mapping[str, Any]) -> Source:
     files = {
         (split, language): folder / f"{split}.{language or 'txt'}" for split in SPLITS for language in sides(dataset)
     }
-    for path in files.values():
-        if not path.is_file():
-            raise UsageError(f"text file {path} does not exist")
-    digests = {key: checksums(path, (), unpacked=True)["sha256"] for key, path in files.items()}
+    digests = {key: checksum(path, "sha256", unpacked=True) for key, path in files.items()}
 
-    def stream(stages: Stages) -> Raw:
+    def raw(stages: Stages) -> Raw:
         return Raw({key: [_whole_text(stages, path, digests[key], path)] for key, path in files.items()})
 
     return Source(
         {path.name: digests[key] for key, path in files.items()},
         {path.name: str(path) for path in files.values()},
-        stream=stream,
+        raw,
     )
 
 

@@ -17,6 +17,29 @@ def unwritable(folder: Path, error: OSError) -> UsageError:
 
 
 @contextlib.contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Keep other processes that lock ``folder`` out; the lock ends with the process, however that ends.
+
+    Raises:
+        BlockingIOError: another process has it, and ``wait`` is false.
+        UsageError: the file system has no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise UsageError(
+                f"{folder} lies on a file system without locks ({error.strerror}); set paths.data to another"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def unfinished(root: Path, name: str) -> Iterator[Path]:
     """A new folder below ``root`` to work in, removed in the end unless it was renamed.
 
@@ -24,45 +47,24 @@ def unfinished(root: Path, name: str) -> Iterator[Path]:
     :func:`remove_abandoned` knows those of killed processes.
     """
     folder = root / f".{name}-{uuid.uuid4().hex[:8]}.tmp"
-    lock = _made_and_locked(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _made_and_locked(folder: Path) -> int:
-    """The lock of the new ``folder``; made again where another process took it for abandoned before it was locked."""
-    while True:
-        try:
-            folder.mkdir()  # not tempfile's, which nobody else could read
-        except OSError as error:
-            raise unwritable(folder.parent, error) from error
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(folder, os.O_RDONLY)
+    with contextlib.ExitStack() as stack:
+        with locked(root):  # so that nobody takes it for abandoned before it is locked
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                folder.mkdir()  # not tempfile's, which nobody else could read
             except OSError as error:
-                os.close(lock)
-                raise UsageError(
-                    f"{folder.parent} lies on a file system without locks ({error.strerror}); set paths.data to another"
-                ) from None
-            if folder.exists():
-                return lock
-            os.close(lock)
+                raise unwritable(root, error) from error
+            stack.enter_context(locked(folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned(root: Path) -> None:
     """Remove the unfinished folders below ``root`` whose process is gone."""
     for folder in root.glob(".*.tmp"):
-        with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused where its process is at work
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+        with contextlib.suppress(OSError), locked(root), locked(folder, wait=False):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(temporary: Path, folder: Path, finished: Callable[[Path], bool]) -> bool:
@@ -73,23 +75,12 @@ def publish(temporary: Path, folder: Path, finished: Callable[[Path], bool]) -> 
     Returns:
         Whether it was this one.
     """
-    lock = os.open(folder.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder.parent):
         if folder.exists():
             if finished(folder):
                 return False
-            with unfinished(folder.parent, f"damaged-{folder.name}") as damaged:
-                os.replace(folder, damaged)
+            damaged = folder.with_name(f".damaged-{folder.name}-{uuid.uuid4().hex[:8]}.tmp")
+            os.rename(folder, damaged)
+            shutil.rmtree(damaged, ignore_errors=True)
         os.rename(temporary, folder)
-    finally:
-        os.close(lock)
     return True
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """``source`` under another name, without a copy where the file system has links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -1,41 +1,38 @@
 """Public files: from the mirror folder, else from the cache of earlier downloads, else from the network."""
 
-import fcntl
 import hashlib
 import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.failures import NO_ROOM_OR_RIGHT
-from gpam_suite.data.store.unpack import refuse_outside
-from gpam_suite.data.text.lines import open_text, read_bytes
+from gpam_suite.data.progress import progress
+from gpam_suite.data.store.atomic import locked
+from gpam_suite.data.store.unpack import open_text, refuse_outside
+from gpam_suite.data.text.lines import read_bytes
 
 log = logging.getLogger(__name__)
 
 DOWNLOADS = "downloads"
 KINDS = ("sha256", "sha1", "md5", "git")
 """What a checksum may be; ``git`` is the id under which git stores a file."""
-_BLOCK = 1 << 20
+TRIES = 5  # connections in a row that bring nothing new
+_TIMEOUT = 30  # seconds
+_BLOCK = 1 << 15  # at most so much is lost when a connection is cut
+_PARTIAL, _RANGE_NOT_SATISFIABLE = 206, 416
 
 
-def checksums(path: Path, kinds: Iterable[str], unpacked: bool) -> dict[str, str]:
-    """Checksums of a file, or of the text packed in it: ``sha256`` and those of ``kinds`` (:data:`KINDS`)."""
-    sums = {kind: hashlib.new("sha1" if kind == "git" else kind, usedforsecurity=False) for kind in {"sha256", *kinds}}
-    if "git" in sums:
-        sums["git"].update(b"blob %d\0" % sum(map(len, _blocks(path, unpacked))))
-    for block in _blocks(path, unpacked):
-        for checksum in sums.values():
-            checksum.update(block)
-    return {kind: checksum.hexdigest() for kind, checksum in sums.items()}
-
-
-def _blocks(path: Path, unpacked: bool) -> Iterator[bytes]:
+def checksum(path: Path, kind: str, unpacked: bool) -> str:
+    """A checksum (:data:`KINDS`) of a file, or of the text packed in it."""
     with open_text(path) if unpacked else path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            yield block
+        if kind == "git":
+            content = file.read()
+            return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        return hashlib.file_digest(file, partial(hashlib.new, kind, usedforsecurity=False)).hexdigest()
 
 
 def mirror_folder(paths: Mapping[str, Any]) -> Path | None:
@@ -46,6 +43,13 @@ def mirror_folder(paths: Mapping[str, Any]) -> Path | None:
     if not folder.is_dir():
         raise UsageError(f"paths.mirror: {folder} is not a folder; give the folder with the local copies, or null")
     return folder
+
+
+def checked_file(node: Any, key: str) -> Mapping[str, Any]:
+    """``node``, the value of the option ``key``, if it describes a public file."""
+    if not isinstance(node, Mapping) or not {"mirror", "urls"} <= set(node):
+        raise UsageError(f"{key}: got {node!r}, wanted mirror (a path), urls (a list), and what is known: checksums")
+    return node
 
 
 def obtain(file: Mapping[str, Any], dataset: str, paths: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -67,7 +71,6 @@ def obtain_file(
         UsageError: no source has it, or its checksum is none of the accepted ones.
     """
     mirror = mirror_folder(paths)
-    data = Path(paths["data"]).expanduser().absolute()
     for name in (file["mirror"], *(url.rpartition("/")[2] for url in file["urls"])):
         refuse_outside(name, f"data set {dataset}")
     if mirror is not None:
@@ -75,7 +78,7 @@ def obtain_file(
         if path.is_file():
             return path, _verified(path, file, archive), f"mirror:{file['mirror']}"
         log.info("%s is not in paths.mirror; trying the network", file["mirror"])
-    cache = data / DOWNLOADS / dataset
+    cache = Path(paths["data"]).expanduser().absolute() / DOWNLOADS / dataset
     reasons = []
     for url in file["urls"]:
         path, origin = cache / url.rpartition("/")[2], url
@@ -86,7 +89,7 @@ def obtain_file(
                 reasons.append(f"{url}: not asked, paths.offline is set")
                 continue
             else:
-                _download(url, path, file, archive)
+                _download(url, path, resume=bool(file.get("checksums")))
             digest = _verified(path, file, archive)
         except UsageError as error:
             path.unlink(missing_ok=True)  # a broken download must not stop the next attempt
@@ -114,39 +117,73 @@ def _verified(path: Path, file: Mapping[str, Any], archive: bool) -> str:
     if wanted is not None and path.stat().st_size != wanted:
         raise UsageError(f"{path} has {path.stat().st_size:,} bytes, wanted {wanted:,}; remove it and get it again")
     accepted = file.get("checksums") or []
-    kinds = [kind for kind in KINDS if any(checksum.startswith(f"{kind}:") for checksum in accepted)] or ["sha256"]
-    got = checksums(path, kinds, unpacked=not archive)
-    if accepted and not {f"{kind}:{value}" for kind, value in got.items()}.intersection(accepted):
-        found, what = ", ".join(f"{kind}:{got[kind]}" for kind in kinds), path if archive else f"{path} (unpacked)"
-        wanted = ", ".join(accepted)
+    kinds = [kind for kind in KINDS if any(known.startswith(f"{kind}:") for known in accepted)] or ["sha256"]
+    got = {kind: checksum(path, kind, unpacked=not archive) for kind in {"sha256", *kinds}}
+    found = [f"{kind}:{got[kind]}" for kind in kinds]
+    if accepted and not set(found).intersection(accepted):
+        what = path if archive else f"{path} (unpacked)"
+        has, wanted = ", ".join(found), ", ".join(accepted)
         raise UsageError(
-            f"checksum mismatch: {what} has {found}, wanted one of {wanted}; remove the file and get it again"
+            f"checksum mismatch: {what} has {has}, wanted one of {wanted}; remove the file and get it again"
         )
     return got["sha256"]
 
 
-def _download(url: str, path: Path, file: Mapping[str, Any], archive: bool) -> None:
-    """Download with a progress bar to ``<path>.part``, renamed to ``path`` when complete.
+def _download(url: str, path: Path, resume: bool) -> None:
+    """Download to ``<path>.part``, renamed to ``path`` when it is whole.
 
-    Of an archive the checksums are those of the file itself, and pooch compares one.
+    What a cut connection or a killed process left there is kept, and with ``resume`` the next call asks for the rest
+    only: where the caller knows a checksum, which tells a file put together from two versions.
     """
-    import pooch
+    import requests
 
-    from gpam_suite.data.store.fetching import ResumingDownloader
-
-    accepted = file.get("checksums") or []
-    checksum = accepted[0] if archive and accepted else None
-    pooch.get_logger().setLevel("WARNING")  # it would tell every user which hash to write into a program
+    cut = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+    part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    downloader = ResumingDownloader(path, known=bool(accepted))
-    lock = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading the same
-        if not path.is_file():
-            pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=downloader)
-    except UsageError:
-        raise
-    except ValueError as error:  # another checksum
-        raise UsageError(f"checksum mismatch: {path.name} from {url} is not {checksum}") from error
-    finally:
-        os.close(lock)
+    with locked(path.parent):  # another process may be downloading the same
+        if path.is_file():
+            return
+        if not resume:
+            part.unlink(missing_ok=True)
+        tries, had = 0, _size(part)
+        while True:
+            try:
+                _get(url, part, had)
+                break
+            except cut:
+                tries = 1 if _size(part) > had else tries + 1
+                had = _size(part)
+                if tries >= TRIES or not had:
+                    raise
+                log.info("%s: the connection was cut after %s bytes; going on from there", url, f"{had:,}")
+                time.sleep(min(2**tries / 10, 5))
+        part.replace(path)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _get(url: str, part: Path, had: int) -> None:
+    """Append to the ``had`` bytes of ``part`` what is missing, by one connection; all of it where the server cannot."""
+    import requests
+
+    headers = {"Accept-Encoding": "identity"}  # offsets are of the file as it is kept
+    if had:
+        headers["Range"] = f"bytes={had}-"
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        if response.status_code == _RANGE_NOT_SATISFIABLE:  # no byte is missing, or it is of another file
+            part.unlink()
+            return _get(url, part, 0)
+        response.raise_for_status()
+        begin = response.headers.get("content-range", "").partition("-")[0]
+        if response.status_code != _PARTIAL or begin != f"bytes {had}":
+            had = 0
+        length = response.headers.get("content-length")
+        total = had + int(length) if length else None
+        with part.open("r+b" if had else "wb") as file, progress(f"download {part.stem}", total, had) as bar:
+            file.seek(had)
+            for block in response.iter_content(_BLOCK):
+                file.write(block)
+                bar.update(len(block))
+    return None

@@ -1,4 +1,4 @@
-"""Files out of tar and zip archives, by name, nothing else: no other path is ever written."""
+"""Packed texts, and files out of tar and zip archives by name, nothing else: no other path is ever written."""
 
 import bz2
 import contextlib
@@ -17,12 +17,8 @@ MOST, RATIO = 1 << 28, 200  # bytes that any packed file may have unpacked, and 
 _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
-class Unpacked(io.RawIOBase):
-    """A stream that unpacks ``file``, of a packed file at ``path``, up to a size that no text reaches.
-
-    Raises:
-        UsageError: when it is read: broken, or larger (an archive made to fill a memory or a disk).
-    """
+class _Unpacked(io.RawIOBase):
+    """A stream that unpacks ``file``, of a packed file at ``path``, up to a size that no text reaches."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path = file, path
@@ -35,7 +31,7 @@ class Unpacked(io.RawIOBase):
         try:
             block = self._file.read(len(buffer))
         except Exception as error:  # what zlib, lzma, bz2, zipfile and tarfile raise for a broken file is no short list
-            raise broken(self._path, error) from None
+            raise _broken(self._path, error) from None
         self._left -= len(block)
         if self._left < 0:
             raise UsageError(
@@ -45,10 +41,45 @@ class Unpacked(io.RawIOBase):
         return len(block)
 
 
-def broken(path: Path, error: Exception) -> UsageError:
-    """The mistake of a packed file that cannot be read."""
+def _limited(file: BinaryIO, path: Path) -> BinaryIO:
+    return io.BufferedReader(_Unpacked(file, path), 1 << 20)
+
+
+def _broken(path: Path, error: Exception) -> UsageError:
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return UsageError(f"{path} cannot be read: {reason}; remove it and get it again")
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
+    """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file).
+
+    Raises:
+        UsageError: it is not there; or, while it is read, broken or of a size that no text has.
+    """
+    if not path.is_file():
+        raise UsageError(f"text file {path} does not exist")
+    if path.suffix not in (".gz", ".zip"):
+        with path.open("rb") as file:
+            yield file
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            file = gzip.GzipFile(path) if path.suffix == ".gz" else _only_file(path, stack)
+            stack.enter_context(file)
+        except UsageError:
+            raise
+        except Exception as error:  # see _Unpacked
+            raise _broken(path, error) from None
+        yield _limited(file, path)
+
+
+def _only_file(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    archive = stack.enter_context(zipfile.ZipFile(path))
+    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    if len(names) != 1:
+        raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
+    return archive.open(names[0])
 
 
 @contextlib.contextmanager
@@ -63,12 +94,12 @@ def open_member(archive: Path, member: str) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:
         try:
             find = _zipped if zipfile.is_zipfile(archive) else _tarred
-            file = find(archive, member, stack)
+            file = stack.enter_context(find(archive, member, stack))
         except UsageError:
             raise
-        except Exception as error:  # see Unpacked
-            raise broken(archive, error) from None
-        yield file
+        except Exception as error:  # see _Unpacked
+            raise _broken(archive, error) from None
+        yield _limited(file, archive)
 
 
 def refuse_outside(member: str, where: str) -> None:
@@ -85,7 +116,7 @@ def _zipped(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO
     # the upper half of the attributes is the mode that Unix archivers write, whose top digit is 0o12 for a link
     if entry is None or entry.is_dir() or entry.external_attr >> 28 == 0o12:
         raise _absent(archive, member, list(entries))
-    return io.BufferedReader(Unpacked(stack.enter_context(opened.open(entry)), archive), 1 << 20)
+    return opened.open(entry)
 
 
 def _tarred(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO:
@@ -95,21 +126,18 @@ def _tarred(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO
     for entry in opened:
         name = entry.name.removeprefix("./")
         if name == member and entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            content = stack.enter_context(opened.extractfile(entry))
-            return io.BufferedReader(Unpacked(content, archive), 1 << 20)
+            return opened.extractfile(entry)
         names.append(name)
     raise _absent(archive, member, names)
 
 
 def _plain(archive: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    """The tar of an archive, unpacked where it is packed."""
+    """The tar of an archive, unpacked where it is packed (tarfile itself would not look at gzip's checksum)."""
     file = stack.enter_context(archive.open("rb"))
-    start = file.read(6)
-    file.seek(0)
+    start = file.peek(6)
     for mark, opener in _PACKED.items():
         if start.startswith(mark):
-            unpacked = Unpacked(stack.enter_context(opener(file, "rb")), archive)
-            return io.BufferedReader(unpacked, 1 << 20)
+            return _limited(stack.enter_context(opener(file, "rb")), archive)
     return file
 
 

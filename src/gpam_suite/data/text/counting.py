@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gpam_suite.data.store.stages import Piece, Stage, Stages
+from gpam_suite.data.text.lines import write_lines
 
 UNK = "<unk>"
 COUNTS = "counts.txt"
-_VERSION = 1
 
 
 def count(stages: Stages, text: Piece, name: str, *, each_word: bool) -> Stage:
@@ -26,11 +26,11 @@ def count(stages: Stages, text: Piece, name: str, *, each_word: bool) -> Stage:
             facts.update(found)
             total.update(words)
         if each_word:
-            save_counts(total, folder / COUNTS)
+            write_lines(folder / COUNTS, (f"{word} {number}" for word, number in sorted(total.items())))
             facts["types"] = len(total) + 1
         return {"lines": 0, "unk": 0, **facts}
 
-    return stages.run("count", _VERSION, {"text": text, "each_word": each_word}, work)
+    return stages.run("count", {"text": text, "each_word": each_word}, work)
 
 
 def _counter(each_word: bool) -> Callable[[list[str]], tuple[dict[str, int], Counter[str]]]:
@@ -49,12 +49,6 @@ def _counter(each_word: bool) -> Callable[[list[str]], tuple[dict[str, int], Cou
     return work
 
 
-def save_counts(counts: Counter[str], path: Path) -> None:
-    """One ``word count`` a line, in the order of the words."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{word} {number}\n" for word, number in sorted(counts.items()))
-
-
 def load_counts(stages: Iterable[Stage]) -> Counter[str]:
     """The words of some counted texts together."""
     total: Counter[str] = Counter()
@@ -64,14 +58,3 @@ def load_counts(stages: Iterable[Stage]) -> Counter[str]:
                 word, _, number = line.rstrip("\n").partition(" ")
                 total[word] += int(number)
     return total
-
-
-def write_results(results: Iterable[bytes], path: Path) -> None:
-    """Results that are parts of a text, one after another."""
-    with path.open("wb") as file:
-        file.writelines(results)
-
-
-def encoded(lines: Iterable[str]) -> bytes:
-    """Lines as a part of a text."""
-    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,18 +1,19 @@
 """Reading and writing text: strict UTF-8, one sentence (or paragraph) a line, lines ended by a line feed."""
 
-import contextlib
-import gzip
 import hashlib
 import io
+import logging
 import re
-import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.data.store.unpack import Unpacked, broken
+from gpam_suite.common.summed import read_summed
+from gpam_suite.data.store.unpack import open_text
+
+log = logging.getLogger(__name__)
 
 # Top-level heading of the WikiText format (` = Title = `); lower levels repeat the sign (` = = Title = = `).
 _HEADING = re.compile(r"\s*= (?!=)(?!.* =\s+=).*\S =\s*")
@@ -24,43 +25,9 @@ def file_name(split: str, language: str | None) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a text file, unpacked (:func:`open_text`)."""
+    """The content of a text file, unpacked (:func:`gpam_suite.data.store.unpack.open_text`)."""
     with open_text(path) as file:
         return file.read()
-
-
-@contextlib.contextmanager
-def open_text(path: Path) -> Iterator[BinaryIO]:
-    """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file)."""
-    if not path.is_file():
-        raise UsageError(f"text file {path} does not exist")
-    with contextlib.ExitStack() as stack:
-        try:
-            file = _OPEN.get(path.suffix, _open_plain)(path, stack)
-        except UsageError:
-            raise
-        except Exception as error:  # what a broken archive makes zipfile raise is no short list
-            raise broken(path, error) from None
-        yield file
-
-
-def _open_plain(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    return stack.enter_context(path.open("rb"))
-
-
-def _open_gzip(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    return io.BufferedReader(Unpacked(stack.enter_context(gzip.open(path, "rb")), path), 1 << 20)
-
-
-def _open_only_file(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    archive = stack.enter_context(zipfile.ZipFile(path))
-    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-    if len(names) != 1:
-        raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
-    return io.BufferedReader(Unpacked(stack.enter_context(archive.open(names[0])), path), 1 << 20)
-
-
-_OPEN = {".gz": _open_gzip, ".zip": _open_only_file}
 
 
 def stream_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:
@@ -118,13 +85,47 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def verified(lines: Iterable[str], accepted: Sequence[str], what: str) -> str:
+    """The SHA-256 of lines, each with its line feed: the same whatever file they came from.
+
+    Raises:
+        UsageError: it is none of those ``accepted`` (``sha256:...``), where there are some.
+    """
+    found = sha256("".join(f"{line}\n" for line in lines).encode())
+    if accepted and f"sha256:{found}" not in accepted:
+        wanted = ", ".join(accepted)
+        raise UsageError(f"{what} with sha256:{found}, wanted one of {wanted}; remove the file and get it again")
+    return found
+
+
 def file_sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file."""
     with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def described(path: Path) -> dict[str, Any]:
+    """Checksum and size of a file, as manifests keep them."""
+    return {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+
+
+def unchanged(folder: Path, summary: str) -> dict[str, Any] | None:
+    """What ``summary`` says of a finished ``folder`` and its ``files``, each as :func:`described`.
+
+    None where the folder is not there, or not byte for byte what was written: it has to be made again.
+    """
+    if not folder.exists():
+        return None
+    try:
+        found = read_summed((folder / summary).read_text(encoding="utf-8"))
+        spoilt = [name for name, of in found["files"].items() if file_sha256(folder / name) != of["sha256"]]
+        why = f"{', '.join(spoilt)} changed after it was made" if spoilt else None
+    except (OSError, ValueError) as error:
+        why = f"{summary}: {error}"
+    if why:
+        log.warning("%s is made again: %s", folder, why)
+        return None
+    return found
 
 
 def count_words(lines: Iterable[str]) -> int:

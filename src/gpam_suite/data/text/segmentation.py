@@ -3,46 +3,50 @@
 Every segmentation can be undone line by line (:meth:`Segmenter.restore`), and the preparation checks that it can.
 """
 
+import contextlib
 import importlib.metadata
 import io
 import logging
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.data.progress import progress
 from gpam_suite.data.store.stages import Piece, Stages
-from gpam_suite.data.text.counting import encoded, write_results
-from gpam_suite.data.text.merges import merges
-from gpam_suite.data.text.moses import MosesNormalizer, MosesTokenizer
-from gpam_suite.data.workers import BadLine
+from gpam_suite.data.text.counting import count, load_counts
+from gpam_suite.data.workers import BadLine, Task
 
 log = logging.getLogger(__name__)
 
 SPACE_MARK = "\u2581"  # stands for a space inside tokens (sentencepiece's sign, used for characters as well)
 _TEXT = "text.txt"
-_VERSION = 1
 BPE_FILES = {"subword_nmt": "codes.txt", "sentencepiece": "sentencepiece.model"}
 
 
 class Tokenizer:
     """Normalised white space; on request Moses' punctuation and tokens, and lower case; for one language.
 
-    Moses is used as in the published preparations of IWSLT'14 and WMT'14 that fairseq's recipes build on: escaped
-    special characters (``&quot;``), lower case after the tokens. ``detokenize`` undoes the tokens.
+    Moses is sacremoses, used as in the published preparations of IWSLT'14 and WMT'14 that fairseq's recipes build on:
+    escaped special characters (``&quot;``), lower case after the tokens. ``detokenize`` undoes the tokens.
+
+    ``options`` are those of ``preprocessing``. ``last_stop`` splits the full stop off the last word of a line whatever
+    the word is, as later versions of Moses do and sacremoses does not.
     """
 
     def __init__(self, options: Mapping[str, Any], language: str | None) -> None:
-        self.lowercase = options["lowercase"]
         self.moses = options["tokenizer"] == "moses"
         self.language = language or "en"
-        self._normalizer = MosesNormalizer(self.language) if options.get("normalise") else None
-        self._tokenizer = MosesTokenizer(
-            self.language, hyphens=options.get("hyphens", False), last_stop=options.get("last_stop", False)
-        )
+        self._options = options
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from sacremoses import MosesTokenizer
+
+        return MosesTokenizer(lang=self.language)
 
     @cached_property
     def _detokenizer(self) -> Any:
@@ -50,14 +54,30 @@ class Tokenizer:
 
         return MosesDetokenizer(lang=self.language)
 
+    @cached_property
+    def _normalise(self) -> Callable[[str], str]:
+        """Moses' punctuation normalisation, then a space for each control character, as WMT's recipes call them.
+
+        As the Perl scripts do it, which read a line with its line feed.
+        """
+        import regex  # sacremoses needs it; the standard library's has no classes of Unicode
+        from sacremoses import MosesPunctNormalizer
+
+        normalizer = MosesPunctNormalizer(self.language, perl_parity=True)
+        control = regex.compile(r"\p{C}")
+        return lambda line: control.sub(" ", normalizer.normalize(f"{line}\n"))
+
     def tokenize(self, line: str) -> str:
         """Tokens of one line, separated by single spaces."""
-        if self._normalizer:
-            line = self._normalizer.normalize(line)
+        if self._options.get("normalise"):
+            line = self._normalise(line)
         line = " ".join(line.split())
         if self.moses:
-            line = self._tokenizer.tokenize(line)
-        return line.lower() if self.lowercase else line
+            hyphens = self._options.get("hyphens", False)
+            line = self._tokenizer.tokenize(line, aggressive_dash_splits=hyphens, return_str=True)
+            if self._options.get("last_stop") and line.endswith(".") and line.rpartition(" ")[2].strip("."):
+                line = f"{line[:-1]} ."
+        return line.lower() if self._options["lowercase"] else line
 
     def detokenize(self, line: str) -> str:
         """Plain text of tokens (up to what lower-casing, normalisation and white space lost)."""
@@ -65,41 +85,35 @@ class Tokenizer:
 
 
 class Segmenter:
-    """Sub-word segmentation of tokenised lines, learnt on the training text."""
+    """Sub-word segmentation of tokenised lines by a model that :func:`learn` wrote."""
 
     def __init__(self, kind: str, model: Path | None = None) -> None:
         self.kind = kind
-        self.segment = self._segmentation(kind, model)
+        self.segment = _segmentation(kind, model)
 
-    @classmethod
-    def _segmentation(cls, kind: str, model: Path | None) -> Callable[[str], str]:
-        if kind == "none":
-            return lambda line: line
-        if kind == "characters":
-            return lambda line: " ".join(line.replace(" ", SPACE_MARK))
-        return cls._subword_nmt(model) if kind == "subword_nmt" else cls._sentencepiece(model)
+    def restore(self, line: str) -> str:
+        """Undo the segmentation."""
+        return undo_segmentation(line, self.kind)
 
-    @staticmethod
-    def _subword_nmt(model: Path) -> Callable[[str], str]:
+
+def _segmentation(kind: str, model: Path | None) -> Callable[[str], str]:
+    if kind == "none":
+        return lambda line: line
+    if kind == "characters":
+        return lambda line: " ".join(line.replace(" ", SPACE_MARK))
+    if kind == "subword_nmt":
         from subword_nmt.apply_bpe import BPE
 
         bpe = BPE(io.StringIO(_merges(model)), glossaries=["<unk>"])  # text with replaced words keeps their mark whole
         word = lru_cache(maxsize=200_000)(lambda word: " ".join(bpe.segment_tokens([word])))
         return lambda line: " ".join(map(word, line.split()))
+    from sentencepiece import SentencePieceProcessor
 
-    @staticmethod
-    def _sentencepiece(model: Path) -> Callable[[str], str]:
-        from sentencepiece import SentencePieceProcessor
-
-        try:
-            processor = SentencePieceProcessor(model_file=str(model))
-        except (RuntimeError, OSError) as error:
-            raise UsageError(f"{model} is no model of sentencepiece's ({error}); prepare the data again") from None
-        return lambda line: " ".join(processor.encode(line, out_type=str))
-
-    def restore(self, line: str) -> str:
-        """Undo the segmentation."""
-        return undo_segmentation(line, self.kind)
+    try:
+        processor = SentencePieceProcessor(model_file=str(model))
+    except (RuntimeError, OSError) as error:
+        raise UsageError(f"{model} is no model of sentencepiece's ({error}); prepare the data again") from None
+    return lambda line: " ".join(processor.encode(line, out_type=str))
 
 
 def _merges(path: Path) -> str:
@@ -131,32 +145,44 @@ def undo_segmentation(line: str, kind: str) -> str:
     return line
 
 
-def learn(kind: str, size: int, texts: Sequence[Path], counts: Counter[str], folder: Path) -> None:
-    """Learn the segmentation on tokenised training texts (of both languages together for translation).
+def learn(stages: Stages, texts: Sequence[Piece], kind: str, size: int) -> Piece | None:
+    """The model of the segmentation, learnt by a stage on tokenised training texts (of both languages together).
 
-    Writes the model into ``folder``: ``codes.txt`` (subword-nmt merges, learnt from the ``counts`` of the words) or
-    ``sentencepiece.model`` (type BPE, ``size`` pieces at most, identity normalisation, every character covered).
+    ``codes.txt`` (subword-nmt merges), ``sentencepiece.model`` (type BPE, ``size`` pieces at most, identity
+    normalisation, every character covered), or None where nothing is to be learnt.
     """
-    path = folder / BPE_FILES[kind]
-    log.info("learning %s, size %d", kind, size)
-    if kind == "subword_nmt":
-        _learn_subword_nmt(size, counts, path)
-    else:
-        _learn_sentencepiece(size, texts, path)
+    if kind not in BPE_FILES:
+        return None
+
+    def work(folder: Path) -> None:
+        log.info("learning %s, size %d", kind, size)
+        path = folder / BPE_FILES[kind]
+        if kind == "subword_nmt":
+            counts = load_counts([count(stages, text, "train", each_word=True) for text in texts])
+            _learn_subword_nmt(size, counts, path)
+        else:
+            _learn_sentencepiece(size, [text.path for text in texts], path)
+
+    version = importlib.metadata.version(kind.replace("_", "-"))
+    made_from = {"texts": list(texts), "kind": kind, "size": size, "version": version}
+    return stages.run("learn", made_from, work).piece(BPE_FILES[kind])
 
 
 def _learn_subword_nmt(size: int, counts: Counter[str], path: Path) -> None:
+    from subword_nmt.learn_bpe import learn_bpe
+
     words: Counter[str] = Counter()
     for word, number in counts.items():
         for part in word.split("<unk>"):  # a mark of words already replaced is no text to learn from
             words[part] += number
-    del words[""]
-    with path.open("w", encoding="utf-8", newline="\n") as codes:
-        codes.write("#version: 0.2\n")
-        codes.writelines(
-            f"{left} {right}\n"
-            for left, right in progress("learn merges", size, of=merges(words, size), unit=" merges")
-        )
+    with contextlib.ExitStack() as stack:
+        codes = stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+        if not sys.stderr.isatty():  # where its bar is of no use
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        if any(len(word) > 1 for word in words):
+            learn_bpe((f"{word} {number}\n" for word, number in words.items() if word), codes, size, is_dict=True)
+        else:  # no pair: subword-nmt would fail
+            codes.write("#version: 0.2\n")
 
 
 def _learn_sentencepiece(size: int, texts: Sequence[Path], path: Path) -> None:
@@ -165,7 +191,7 @@ def _learn_sentencepiece(size: int, texts: Sequence[Path], path: Path) -> None:
     with path.open("wb") as model:
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=_lines(texts),
+                sentence_iterator=chain.from_iterable(map(_lines, texts)),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=size,
@@ -182,10 +208,10 @@ def _learn_sentencepiece(size: int, texts: Sequence[Path], path: Path) -> None:
             ) from error
 
 
-def _lines(texts: Sequence[Path]) -> Iterator[str]:
-    for text in texts:
-        with text.open(encoding="utf-8", newline="\n") as lines:
-            yield from (line.rstrip("\n") for line in lines)
+def _lines(text: Path) -> Iterator[str]:
+    with text.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            yield line.rstrip("\n")
 
 
 def tokenise(stages: Stages, text: Piece, options: Mapping[str, Any], language: str | None, name: str) -> Piece:
@@ -193,21 +219,10 @@ def tokenise(stages: Stages, text: Piece, options: Mapping[str, Any], language: 
     own = {
         key: options[key] for key in ("tokenizer", "lowercase", "normalise", "hyphens", "last_stop") if key in options
     }
-    moses = options["tokenizer"] == "moses"
     made_from: dict[str, Any] = {"text": text, "options": own}
-    if moses:
+    if options["tokenizer"] == "moses":
         made_from |= {"language": language or "en", "sacremoses": importlib.metadata.version("sacremoses")}
-
-    def work(folder: Path) -> None:
-        task = _tokeniser, (tuple(own.items()), language)
-        write_results(stages.workers.results(task, text.path, f"tokenise {name}"), folder / _TEXT)
-
-    return stages.run("tokenise", _VERSION, made_from, work).piece(_TEXT)
-
-
-def _tokeniser(options: tuple[tuple[str, Any], ...], language: str | None) -> Callable[[list[str]], bytes]:
-    tokenizer = Tokenizer(dict(options), language)
-    return lambda lines: encoded(map(tokenizer.tokenize, lines))
+    return _by_lines(stages, "tokenise", made_from, (_tokeniser, (tuple(own.items()), language)), text, name)
 
 
 def segment(stages: Stages, tokens: Piece, kind: str, model: Piece | None, name: str) -> Piece:
@@ -221,18 +236,27 @@ def segment(stages: Stages, tokens: Piece, kind: str, model: Piece | None, name:
     made_from: dict[str, Any] = {"tokens": tokens, "kind": kind}
     if model is not None:
         made_from |= {"model": model, "version": importlib.metadata.version(kind.replace("_", "-"))}
+    return _by_lines(stages, "segment", made_from, (_segmenter, (kind, model and model.path)), tokens, name)
 
+
+def _by_lines(stages: Stages, stage: str, made_from: Mapping[str, Any], task: Task, text: Piece, name: str) -> Piece:
     def work(folder: Path) -> None:
-        task = _segmenter, (kind, model and model.path)
-        write_results(stages.workers.results(task, tokens.path, f"segment {name}"), folder / _TEXT)
+        with (folder / _TEXT).open("wb") as file:
+            for lines in stages.workers.results(task, text.path, f"{stage} {name}"):
+                file.write("".join(f"{line}\n" for line in lines).encode())
 
-    return stages.run("segment", _VERSION, made_from, work).piece(_TEXT)
+    return stages.run(stage, made_from, work).piece(_TEXT)
 
 
-def _segmenter(kind: str, model: Path | None) -> Callable[[list[str]], bytes]:
+def _tokeniser(options: Iterable[tuple[str, Any]], language: str | None) -> Callable[[list[str]], list[str]]:
+    tokenizer = Tokenizer(dict(options), language)
+    return lambda lines: list(map(tokenizer.tokenize, lines))
+
+
+def _segmenter(kind: str, model: Path | None) -> Callable[[list[str]], list[str]]:
     segmenter = Segmenter(kind, model)
 
-    def work(lines: list[str]) -> bytes:
+    def work(lines: list[str]) -> list[str]:
         segmented = []
         for number, line in enumerate(lines, start=1):
             segmented.append(segmenter.segment(line))
@@ -242,6 +266,6 @@ def _segmenter(kind: str, model: Path | None) -> Callable[[list[str]], bytes]:
                     f"preprocessing.bpe={kind} cannot be undone on this line (it holds '@@' or '{SPACE_MARK}', the "
                     "marks of the segmentation); change the line or choose another bpe",
                 )
-        return encoded(segmented)
+        return segmented
 
     return work

@@ -37,26 +37,18 @@ def input_gradient(embedding: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
 
     handle = embedding.register_forward_hook(catch)
     try:
-        with torch.enable_grad():
-            value = loss()
+        value = loss()
     finally:
         handle.remove()
     return torch.autograd.grad(value, read)[0]
 
 
-@torch.no_grad()
-def table(embedding: nn.Module, size: int) -> Tensor:
-    """Embeddings ``[size, width]`` of a vocabulary, whatever kind of embedding it is."""
-    device = next(embedding.parameters()).device
-    return embedding(torch.arange(size, device=device))
-
-
 def ordinary(dictionary: Any) -> Tensor:
     """Which symbols ``[vocabulary]`` stand for text: not fairseq's special ones, nor those that fill its dictionary
     up to a round size (no model has ever read them)."""
-    names = [dictionary[index] for index in range(len(dictionary))]
-    filling = [name.startswith("madeupword") and dictionary.count[index] == 0 for index, name in enumerate(names)]
-    return torch.tensor([index >= dictionary.nspecial and not filling[index] for index in range(len(names))])
+    counts = zip(dictionary.symbols, dictionary.count, strict=True)
+    real = [count > 0 or not name.startswith("madeupword") for name, count in counts]
+    return torch.tensor([False] * dictionary.nspecial + real[dictionary.nspecial :])
 
 
 def best_substitutes(tokens: Tensor, gradient: Tensor, embeddings: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ becomes blank. Words consume the same draws at every rate, so what a small rate 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 _MARK = re.compile(r"<\w+>")  # "<unk>" in published texts stands for a word, and is none
@@ -68,6 +68,21 @@ def alphabet(lines: Iterable[str]) -> str:
     return "".join(sorted(letter for letter, count in counts.items() if count >= least))
 
 
+def generator(seed: int, kind: str, text: int) -> Random:
+    """What the ``text``-th text is perturbed with: it depends on nothing else, so every model reads the same noise."""
+    return Random(f"{seed}/{kind}/{text}")
+
+
+def noisy(texts: Sequence[str], kind: str, rate: float, seed: int, letters: str) -> tuple[list[str], float]:
+    """``texts`` with noise, line by line, and the share of words that differ."""
+    found = []
+    for number, text in enumerate(texts):
+        draw = generator(seed, kind, number)
+        found.append("\n".join(NOISE[kind](line, rate, draw, letters) for line in text.split("\n")))
+    words = sum(len(text.split()) for text in texts)
+    return found, sum(map(changed, texts, found)) / max(1, words)
+
+
 def changed(before: str, after: str) -> int:
     """Words of ``before`` that ``after`` lacks, or has another word in the place of."""
     old, new = before.split(), after.split()
@@ -75,35 +90,28 @@ def changed(before: str, after: str) -> int:
 
 
 def _edit(word: str, draw: Random, letters: str) -> str:
-    edits = [_swap, _delete, _insert, _replace]
+    own = [place for place, character in enumerate(word) if character.isalpha()]
+
+    def swap() -> str:
+        pairs = [place for place in own if word[place + 1 : place + 2].isalpha() and word[place] != word[place + 1]]
+        if not pairs:
+            return word  # and nothing is drawn
+        place = draw.choice(pairs)
+        return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+
+    def delete() -> str:
+        place = draw.choice(own)
+        return word[:place] + word[place + 1 :]
+
+    def insert() -> str:
+        place = draw.choice(own) + draw.randrange(2)
+        return word[:place] + draw.choice(letters) + word[place:]
+
+    def replace() -> str:
+        place = draw.choice(own)
+        others = [letter for letter in letters if letter != word[place]]
+        return word[:place] + draw.choice(others or [word[place]]) + word[place + 1 :]
+
+    edits = [swap, delete, insert, replace]
     draw.shuffle(edits)
-    return next(found for edit in edits if (found := edit(word, draw, letters)) not in (word, ""))
-
-
-def _letter(word: str, draw: Random) -> int:
-    return draw.choice([place for place, character in enumerate(word) if character.isalpha()])
-
-
-def _swap(word: str, draw: Random, letters: str) -> str:
-    pairs = [place for place in range(len(word) - 1) if word[place : place + 2].isalpha()]
-    pairs = [place for place in pairs if word[place] != word[place + 1]]
-    if not pairs:
-        return word
-    place = draw.choice(pairs)
-    return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
-
-
-def _delete(word: str, draw: Random, letters: str) -> str:
-    place = _letter(word, draw)
-    return word[:place] + word[place + 1 :]
-
-
-def _insert(word: str, draw: Random, letters: str) -> str:
-    place = _letter(word, draw) + draw.randrange(2)
-    return word[:place] + draw.choice(letters) + word[place:]
-
-
-def _replace(word: str, draw: Random, letters: str) -> str:
-    place = _letter(word, draw)
-    others = [letter for letter in letters if letter != word[place]]
-    return word[:place] + draw.choice(others or [word[place]]) + word[place + 1 :]
+    return next(found for edit in edits if (found := edit()) not in (word, ""))

@@ -1,42 +1,22 @@
 """Figures over several experiments, for the published pages. A colour is one model in all of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
-from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
+from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.early import HALF, HALF_SUM, row_of
 from gpam_suite.report.model_looks import look_of_model
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, fences, legend_below, logarithmic, with_margin
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, fences, legend_below, logarithmic
 from gpam_suite.report.tables import metric_title
-from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
+from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate
+from gpam_suite.stats.comparisons import gain
 from gpam_suite.stats.curves import learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
 DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled")
 _ACROSS = 3
-
-
-class Gain(NamedTuple):
-    """In percent of softmax's mean score, above zero better, with its 95 % interval over seeds where there is one."""
-
-    estimate: float
-    low: float | None
-    high: float | None
-
-
-def gain(found: Aggregate, row: Row) -> Gain | None:
-    """Of ``row`` over softmax; None where one of them has no score, or softmax's is zero."""
-    difference = found.difference(row)
-    if difference is None or not (mean := found.baseline.summary(found.metric).mean):
-        return None
-    bounds = [
-        None if end is None else 100 * turned(found.metric, end) / mean for end in (difference.low, difference.high)
-    ]
-    low, high = sorted(bounds) if None not in bounds else bounds
-    return Gain(100 * turned(found.metric, difference.estimate) / mean, low, high)
 
 
 def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
@@ -49,7 +29,9 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
     if not drawn:
         return None
     ends = [end for found in drawn for own in sides[found.experiment].values() for end in own if end is not None]
-    low, high = with_margin(fences([*ends, 0.0]))
+    low, high = fences([*ends, 0.0])
+    margin = 0.06 * (high - low) or 0.5  # so that marks at the ends are whole
+    low, high = low - margin, high + margin
     labels = {model: row_of(found, model).label for found in drawn for model in sides[found.experiment]}
 
     def paint(figure: Figure) -> None:
@@ -85,17 +67,11 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
 
 def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
     """Validation over training, a panel an experiment: is training over?"""
-    panels = [
-        (found, drawn)
-        for found in aggregates
-        if (
-            drawn := [
-                (row, curve)
-                for model in (BASELINE, *DRAWN)
-                if (row := row_of(found, model)) and (curve := learning_curve(row))
-            ]
-        )
-    ]
+    panels = []
+    for found in aggregates:
+        rows = [row for model in (BASELINE, *DRAWN) if (row := row_of(found, model))]
+        if drawn := [(row, curve) for row in rows if (curve := learning_curve(row))]:
+            panels.append((found, drawn))
     if not panels:
         return None
     across = min(_ACROSS, len(panels))
@@ -105,9 +81,7 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
         grid = figure.subplots(lines, across, squeeze=False)
         for axes, (found, drawn) in zip(grid.flat, panels, strict=False):
             for row, curve in drawn:
-                style = look_of_model(row.model)
-                axes.fill_between(curve.updates, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
-                axes.plot(curve.updates, curve.mean, label=row.label, **style)
+                band(axes, curve.updates, curve.values, look_of_model(row.model), row.label)
             logarithmic(axes.yaxis)
             axes.set_title(titles[found.experiment].replace(", ", ",\n"), fontsize=8)
             axes.set_xlabel("Updates", fontsize=8)
@@ -128,20 +102,11 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
 
 def sums(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
     """The grids of lambdas: the score against what a row of weights sums to."""
-    panels = [
-        (found, points)
-        for found in aggregates
-        for sweep in find_sweeps(found.rows)
-        if (
-            points := [
-                (rows_sum(row), row.summary(found.metric).mean)
-                for line in sweep.lines.values()
-                for _, row in line
-                if row.finished
-            ]
-        )
-        and sweep.model == FIXED
-    ]
+    panels = []
+    for found in aggregates:
+        rows = [row for sweep in find_sweeps(found.rows) if sweep.model == FIXED for row in sweep.rows if row.finished]
+        if rows:
+            panels.append((found, [(rows_sum(row), row.summary(found.metric).mean) for row in rows]))
     if not panels:
         return None
 

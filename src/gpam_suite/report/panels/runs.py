@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import listed
-from gpam_suite.inside.store import QUANTILES, read_runs
-from gpam_suite.inside.words import COMMAND, ROLES, TITLES
+from gpam_suite.inside.store import COMMAND, QUANTILES, ROLES, TITLES, read_runs
 from gpam_suite.records.folder import read_history
 from gpam_suite.records.history_rows import GRADIENT, SCALAR, of_split
 from gpam_suite.report.model_looks import look_of, selected
@@ -78,11 +78,8 @@ def _collapse(aggregate: Aggregate, every: list[Found]) -> Plot:
         grid = figure.subplots(2 * len(stacks), 2, squeeze=False)
         for place, stack in enumerate(stacks):
             for axes, name in zip(grid[2 * place : 2 * place + 2].flat, TITLES, strict=True):
-                for row, own in rows:
-                    seeds = [one["streams"][stack][name] for one in own.values()]
-                    band(axes, range(len(seeds[0])), seeds, look_of(aggregate, row), row.label)
-                axes.set_ylabel(TITLES[name])
-                axes.set_xlabel(f"Layer of the {stack}")
+                seeds = {row: [one["streams"][stack][name] for one in own.values()] for row, own in rows}
+                _by_layer(axes, aggregate, seeds, TITLES[name], first=0, layer=f"Layer of the {stack}")
         legend_below(figure)
 
     what = (
@@ -90,9 +87,20 @@ def _collapse(aggregate: Aggregate, every: list[Found]) -> Plot:
         "embeddings). Relative residual, ||res(X)||/||X|| in the composite norm, and ranks fall, and cosine "
         "similarity rises, as ranks collapse; mean (line) and range (band) over seeds."
     )
-    return Plot(
-        "collapse", caption(aggregate, what, rows, then=_THEN, among=len(every)), 0.6 + 4.0 * len(stacks), paint
-    )
+    said = caption(aggregate, what, rows, then=_THEN, among=len(every))
+    return Plot("collapse", said, 0.6 + 4.0 * len(stacks), paint)
+
+
+def _by_layer(
+    axes: Axes, aggregate: Aggregate, seeds: Mapping[Row, Any], title: str, first: int = 1, layer: str = "Layer"
+) -> None:
+    """One panel: of each row the mean and the range over seeds, whose numbers are by layer from the ``first`` on."""
+    for row, values in seeds.items():
+        if len(values):
+            band(axes, range(first, first + len(values[0])), values, look_of(aggregate, row), row.label)
+    axes.set_ylabel(title)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.set_xlabel(layer)
 
 
 def _role_of(path: str) -> str:
@@ -103,20 +111,25 @@ def _layer_of(path: str) -> int:
     return int(path.split(".")[2])
 
 
+def _by_role(paths: Sequence[str]) -> dict[str, list[str]]:
+    return {role: own for role in ROLES if (own := [path for path in paths if _role_of(path) == role])}
+
+
 def _gradients(aggregate: Aggregate, every: list[Found]) -> Plot:
     rows = selected(aggregate, every)
     paths = sorted((name.partition("/")[2] for name in _first(rows) if name.startswith("query/")), key=_layer_of)
-    by_role = {role: own for role in ROLES if (own := [path for path in paths if _role_of(path) == role])}
+    by_role = _by_role(paths)
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(by_role), len(_GRADIENTS), squeeze=False, sharex="row")
         for line, (role, modules) in zip(grid, by_role.items(), strict=True):
             for axes, kind in zip(line, _GRADIENTS, strict=True):
-                for row, own in rows:
-                    medians = [[_median(history, f"{kind}/{path}") for path in modules] for history in own.values()]
-                    band(axes, [_layer_of(path) + 1 for path in modules], medians, look_of(aggregate, row), row.label)
+                medians = {
+                    row: [[_median(history, f"{kind}/{path}") for path in modules] for history in own.values()]
+                    for row, own in rows
+                }
+                _by_layer(axes, aggregate, medians, "")
                 logarithmic(axes.yaxis)
-                axes.set_xlabel("Layer")
             line[0].set_ylabel(f"Gradient norm,\n{ROLES[role]}")
         for axes, title in zip(grid[0], _GRADIENTS.values(), strict=True):
             axes.set_title(title)
@@ -136,13 +149,13 @@ def _median(history: Mapping[str, Mapping[int, float]], name: str) -> float:
 
 def _scalars(aggregate: Aggregate, every: list[Found]) -> Plot:
     rows = selected(aggregate, every, _SIDE_BY_SIDE)
-    names = {id(row): list(next(iter(own.values()))) for row, own in rows}
+    names = {row: list(next(iter(own.values()))) for row, own in rows}
     kinds = list(dict.fromkeys(name.partition("/")[0] for own in names.values() for name in own))
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(1, len(rows), squeeze=False)[0]
         for axes, (row, own) in zip(grid, rows, strict=True):
-            for name in names[id(row)]:
+            for name in names[row]:
                 kind = name.partition("/")[0]
                 style = {**look(1 + kinds.index(kind)), "marker": None, "linewidth": 0.9}
                 updates = sorted(set.intersection(*(set(history.get(name, {})) for history in own.values())))
@@ -164,33 +177,28 @@ def _modules(one: dict[str, Any], role: str) -> list[dict[str, Any]]:
 
 def _attention(aggregate: Aggregate, every: list[Found], role: str) -> Plot:
     rows = selected(aggregate, every)
-    of_row = {id(row): [_modules(one, role) for one in own.values()] for row, own in rows}  # seeds of layers
-    shown = [row for row, _ in rows if all("quantiles" in module for module in of_row[id(row)][0])]
+    of_row = {row: [_modules(one, role) for one in own.values()] for row, own in rows}  # seeds of layers
+    shown = [row for row, _ in rows if all("quantiles" in module for module in of_row[row][0])]
     silent = [row.label for row, _ in rows if row not in shown]
-    partial = [row.label for row in shown if any(module["shown"] == "part" for module in of_row[id(row)][0])]
+    partial = [row.label for row in shown if any(module["shown"] == "part" for module in of_row[row][0])]
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(2, 2)
         for axes, (name, (title, uniform)) in zip(grid.flat, _WEIGHTS.items(), strict=False):
-            for row in shown:
-                heads = np.array([[module[name] for module in layers] for layers in of_row[id(row)]])
-                of_heads = np.moveaxis(heads, 2, 1).reshape(-1, heads.shape[1])  # of each head of each seed, by layer
-                band(axes, range(1, 1 + heads.shape[1]), of_heads, look_of(aggregate, row), row.label)
+            heads = {row: np.array([[module[name] for module in layers] for layers in of_row[row]]) for row in shown}
+            of_heads = {row: np.moveaxis(own, 2, 1).reshape(-1, own.shape[1]) for row, own in heads.items()}
+            _by_layer(axes, aggregate, of_heads, title)
             if uniform and shown:
-                level = np.mean([[module[uniform][0] for module in layers] for layers in of_row[id(shown[0])]], axis=0)
+                level = np.mean([[module[uniform][0] for module in layers] for layers in of_row[shown[0]]], axis=0)
                 axes.plot(range(1, 1 + len(level)), level, color="#888888", linestyle=":", linewidth=1, label="uniform")
-            axes.set_ylabel(title)
         for row in shown:
-            values = np.mean([[module["quantiles"] for module in layers] for layers in of_row[id(row)]], axis=0)
+            values = np.mean([[module["quantiles"] for module in layers] for layers in of_row[row]], axis=0)
             low, middle, high = (values[:, QUANTILES.index(q)] for q in (0.01, 0.5, 0.99))
-            layers, style = range(1, 1 + len(values)), look_of(aggregate, row)
-            grid[1, 1].fill_between(layers, low, high, color=style["color"], alpha=0.15, linewidth=0)
-            grid[1, 1].plot(layers, middle, **style)
+            numbers, style = range(1, 1 + len(values)), look_of(aggregate, row)
+            grid[1, 1].fill_between(numbers, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            grid[1, 1].plot(numbers, middle, **style)
         grid[1, 1].axhline(0, color="#888888", linewidth=0.6)
-        grid[1, 1].set_ylabel("Attention weight")
-        for axes in grid.flat:
-            axes.set_xlabel("Layer")
-            axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        _by_layer(grid[1, 1], aggregate, {}, "Attention weight")
         legend_below(figure)
 
     note = f" No weights to show: {listed(silent)}." if silent else ""
@@ -245,11 +253,11 @@ def _weight_maps(aggregate: Aggregate, row: Row, seed: int, maps: dict[str, Any]
 
 def _chosen(paths: list[str]) -> list[str]:
     """First, middle and last layer of a language model; the last of each role in translation."""
-    roles = [own for role in ROLES if (own := [path for path in paths if _role_of(path) == role])]
-    if len(roles) == 1:
-        (own,) = roles
-        return list(dict.fromkeys([own[0], own[len(own) // 2], own[-1]]))
-    return [own[-1] for own in roles]
+    roles = list(_by_role(paths).values())
+    if len(roles) != 1:
+        return [own[-1] for own in roles]
+    (own,) = roles
+    return list(dict.fromkeys([own[0], own[len(own) // 2], own[-1]]))
 
 
 def _word(word: str) -> str:
@@ -270,11 +278,7 @@ def _lemmas(aggregate: Aggregate, every: list[Found], role: str) -> Plot:
     def paint(figure: Figure) -> None:
         grid = figure.subplots(2, 2)
         for axes, (name, title) in zip(grid.flat, _LEMMAS.items(), strict=True):
-            for row, own in rows:
-                if seeds := _lemma(own, role, name):
-                    band(axes, range(1, 1 + len(seeds[0])), seeds, look_of(aggregate, row), row.label)
-            axes.set_ylabel(title)
-            axes.set_xlabel("Layer")
+            _by_layer(axes, aggregate, {row: _lemma(own, role, name) for row, own in rows}, title)
         grid[0, 0].set_yscale("log")
         grid[1, 1].axhline(-1, color="#888888", linestyle=":", linewidth=1)
         legend_below(figure)

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import listed
 from gpam_suite.inside import store
-from gpam_suite.inside.words import COMMAND, TITLES
-from gpam_suite.report.plotting import COLOURS, Plot, legend_below, look
+from gpam_suite.inside.store import COMMAND, TITLES
+from gpam_suite.report.plotting import COLOURS, Plot, band, legend_below, look
 
 
 def plots(results: Path) -> list[Plot]:
@@ -106,10 +106,7 @@ def _depth(found: dict[str, Any]) -> Plot:
             panels[-1, column].set_xlabel("Layers")
             for axes, name in zip(panels[:, column], _SHOWN, strict=True):
                 for index, entry in enumerate(found["networks"][network]):
-                    values, style = np.array([seed[name] for seed in entry["seeds"]], dtype=float), look(index)
-                    area = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-                    axes.fill_between(layers, values.min(0), values.max(0), **area)
-                    axes.plot(layers, values.mean(0), label=_contender(entry), **style)
+                    band(axes, layers, [seed[name] for seed in entry["seeds"]], look(index), _contender(entry))
                 axes.set_xscale("symlog", linthresh=1)
                 axes.set_xticks(layers, [str(layer) for layer in layers])
                 axes.minorticks_off()

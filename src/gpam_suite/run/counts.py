@@ -1,13 +1,34 @@
-"""Training FLOPs a token, by formula."""
+"""What a model costs, counted: parameters by part, and training FLOPs a token by formula."""
 
 from typing import Any
 
-import gpam_fairseq  # noqa: F401
 from gpam_fairseq.attention import GPAMMultiheadAttention
 
+from fairseq.modules import MultiheadAttention
 from torch import nn
 
+from gpam_suite.records.schema import PARAMETERS
+
 BACKWARD = 2  # the backward pass does each matrix product twice: for its inputs and for its weights
+
+
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """Trained parameters: ``total``, and by part, ``embedding`` (token tables, the tied output too), ``attention``
+    (the four projections), ``mechanism`` (what the mechanism adds to softmax), ``other``."""
+    parts: dict[int, str] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiheadAttention):
+            parts |= dict.fromkeys(map(id, module.parameters()), "attention")
+            if hasattr(module, "mechanism"):
+                parts |= dict.fromkeys(map(id, module.mechanism.parameters()), "mechanism")
+        elif name.endswith(("embed_tokens", "output_projection", "adaptive_softmax")):
+            parts |= dict.fromkeys(map(id, module.parameters()), "embedding")
+    counts = dict.fromkeys(PARAMETERS, 0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            counts["total"] += parameter.numel()
+            counts[parts.get(id(parameter), "other")] += parameter.numel()
+    return counts
 
 
 def train_flops_per_token(model: nn.Module, target: float, source: float | None = None) -> float:

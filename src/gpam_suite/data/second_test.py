@@ -1,0 +1,45 @@
+"""A second test set of a translation, ``evaluation.second_test``: no part of the prepared data, kept beside a run.
+
+:mod:`gpam_suite.evaluate.second_test` scores it.
+"""
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from gpam.errors import UsageError
+from gpam_suite.common.files import write_atomically
+from gpam_suite.common.tasks import TASKS
+from gpam_suite.data.store.download import obtain
+from gpam_suite.data.text.lines import lines_of
+
+
+def keep_second_test(cfg: DictConfig, folder: Path) -> None:
+    """Leave both sides of the second test set of a run's configuration in its ``folder``: before training, so that
+    nothing is lost where they cannot be had.
+
+    Raises:
+        UsageError: not a translation, or a text that is missing, another one, or not as long as the other.
+    """
+    node = cfg.evaluation.get("second_test")
+    if not node:
+        return
+    if not TASKS[cfg.dataset.task].parallel:
+        raise UsageError(f"second_test={node.name} is a translation, and {cfg.dataset.name} is not: leave it out")
+    texts = {}
+    for language in (cfg.dataset.source, cfg.dataset.target):
+        if language not in node:
+            raise UsageError(
+                f"evaluation.second_test.{language} is missing: wanted mirror, urls and checksums of a text"
+            )
+        texts[language], _ = obtain(node[language], node.name, cfg.paths)
+    lengths = [len(lines_of(text)) for text in texts.values()]
+    if len(set(lengths)) > 1:
+        raise UsageError(f"evaluation.second_test: its sides have {lengths[0]} and {lengths[1]} lines, wanted as many")
+    for language, text in texts.items():
+        write_atomically(second_test_file(folder, language), text)
+
+
+def second_test_file(folder: Path, language: str) -> Path:
+    """One side of the second test set of the run in ``folder``."""
+    return folder / f"second_test.{language}"

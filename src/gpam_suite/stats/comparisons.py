@@ -1,0 +1,134 @@
+"""What an experiment's runs say against softmax, computed once: the lines that tables, CSV and figures are made of."""
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from gpam_suite.common.tasks import TASKS
+from gpam_suite.records.folder import Record
+from gpam_suite.records.metrics import turned
+from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.over_seeds import Difference, difference
+
+Line = dict[str, Any]
+
+
+def second_metrics(aggregate: Aggregate) -> list[str]:
+    """The metrics beside the headline one that any finished seed has."""
+    return [metric for metric in TASKS[aggregate.task].further if any(row.values(metric) for row in aggregate.rows)]
+
+
+def comparisons(aggregate: Aggregate) -> list[Line]:
+    """A line for each model and one for each lost seed; differences and ratios are to the baseline."""
+    corrected = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)
+    lines = []
+    for row in aggregate.rows:
+        line = _line(aggregate, row)
+        if len(aggregate.compared) > 1:
+            line |= _among_many(aggregate, row, *corrected)
+        for second in second_metrics(aggregate):
+            if second != "test_chrf":  # it has its own columns, in every table
+                summary = row.summary(second)
+                line |= {f"{second}_mean": summary.mean, f"{second}_sd": summary.sd}
+        lines.append(line)
+        for lost in row.lost:
+            own = {"status": lost["status"], "reason": lost["reason"], "seeds": lost["seed"]}
+            shared = {key: line[key] for key in ("experiment", "model", "options", "label", "metric")}
+            lines.append({**dict.fromkeys(line), **shared, **own})
+    return lines
+
+
+def _line(aggregate: Aggregate, row: Row) -> Line:
+    over_seeds, test_set = aggregate.difference(row), aggregate.test_set(row)
+    summary, chrf = row.summary(aggregate.metric), row.summary("test_chrf")
+    return {
+        "experiment": aggregate.experiment,
+        "model": row.model,
+        "options": row.overrides_label,
+        "label": row.label,
+        "status": "finished" if row.finished else "none finished",
+        "reason": None,
+        "seeds": " ".join(map(str, row.seeds)),
+        "seeds_finished": len(row.finished),
+        "seeds_lost": len(row.lost),
+        "metric": aggregate.metric,
+        "mean": summary.mean,
+        "sd": summary.sd,
+        "chrf_mean": chrf.mean,
+        "chrf_sd": chrf.sd,
+        "difference": over_seeds and over_seeds.estimate,
+        "difference_low": over_seeds and over_seeds.low,
+        "difference_high": over_seeds and over_seeds.high,
+        "difference_method": over_seeds and over_seeds.method,
+        "test_set_difference": test_set and test_set.estimate,
+        "test_set_low": test_set and test_set.low,
+        "test_set_high": test_set and test_set.high,
+        "test_set_p": test_set and test_set.p_value,
+        "parameters": row.mean("parameters", "total"),
+        "parameters_ratio": aggregate.ratio(row, "parameters", "total"),
+        "parameters_mechanism": row.mean("parameters", "mechanism"),
+        "train_flops_per_token": row.mean("flops", "train_per_token"),
+        "train_flops_ratio": aggregate.ratio(row, "flops", "train_per_token"),
+        "train_tokens_per_second": row.mean("speed", "train_tokens_per_second"),
+        "speed_ratio": aggregate.ratio(row, "speed", "train_tokens_per_second", same_machine=True),
+        "peak_bytes": row.mean("memory", "peak_bytes"),
+        "memory_ratio": aggregate.ratio(row, "memory", "peak_bytes", same_machine=True),
+    }
+
+
+def _among_many(aggregate: Aggregate, row: Row, over_seeds: dict[Any, float], test_set: dict[Any, float]) -> Line:
+    """What more than one comparison adds: the p values corrected by Holm, and seeds and test set in one."""
+    found, both = aggregate.difference(row), aggregate.seeds_and_test_set(row)
+    return {
+        "difference_p": found and found.p_value,
+        "difference_p_holm": over_seeds.get(row.key),
+        "test_set_p_holm": test_set.get(row.key),
+        "seeds_and_test_set_low": both and both.low,
+        "seeds_and_test_set_high": both and both.high,
+        "seeds_needed": aggregate.seeds_needed(row),
+    }
+
+
+class Gain(NamedTuple):
+    """In percent of softmax's mean score, above zero better, with its 95 % interval over seeds where there is one."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+def gain(found: Aggregate, row: Row) -> Gain | None:
+    """Of ``row`` over softmax; None where one of them has no score, or softmax's is zero."""
+    over_seeds = found.difference(row)
+    if over_seeds is None or not (mean := found.baseline.summary(found.metric).mean):
+        return None
+    ends = over_seeds.estimate, over_seeds.low, over_seeds.high
+    estimate, *bounds = (None if end is None else 100 * turned(found.metric, end) / mean for end in ends)
+    return Gain(estimate, *(bounds if None in bounds else sorted(bounds)))
+
+
+class Inside(NamedTuple):
+    """A number of what happens inside the models: its means over the seeds of the baseline and of a row, and the row's
+    less the baseline's."""
+
+    base: float
+    own: float
+    difference: Difference
+
+
+def by_seed(row: Row, read: Callable[[Record], float | None]) -> dict[int, float]:
+    """What ``read`` finds in the finished runs of ``row``, where it finds something."""
+    return {record["seed"]: value for record in row.finished if (value := read(record)) is not None}
+
+
+def against_baseline(found: Aggregate, row: Row, read: Callable[[Record], float | None]) -> Inside | None:
+    """What ``read`` finds in the runs of ``row`` against the baseline's; None without an interval."""
+    base, own = by_seed(found.baseline, read), by_seed(row, read)
+    tested = difference(own, base) if own and base else None
+    return Inside(fmean(base.values()), fmean(own.values()), tested) if tested and tested.low is not None else None
+
+
+def mean_of(norms: Mapping[str, float | None] | None, kind: str) -> float | None:
+    """Mean over modules of the numbers ``kind/<module>``; None where there are none."""
+    found = [value for name, value in (norms or {}).items() if name.startswith(f"{kind}/") and value is not None]
+    return fmean(found) if found else None

@@ -1,0 +1,123 @@
+"""What happens inside the trained models of a claim, softmax's and the model's, and whether any of it goes with the
+score of a run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from gpam_suite.inside.store import read_runs
+from gpam_suite.records.folder import Record
+from gpam_suite.records.metrics import turned
+from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.comparisons import by_seed, mean_of
+from gpam_suite.stats.over_seeds import Difference, difference, holm
+
+ENOUGH_RUNS = 5  # fewer cannot be ranked in a way that would be rare by chance
+_ORDERS = 50_000  # drawn where there are more orders of the runs; those of eight are fewer
+Analysis = Mapping[str, Any]
+
+
+def _learned(name: str) -> Callable[[Record, Analysis | None], float | None]:
+    return lambda record, _: mean_of(record.data.get("learned_scalars"), name)
+
+
+def _row_sum(record: Record, analysis: Analysis | None) -> float | None:
+    pos, neg = (_learned(name)(record, analysis) for name in ("lambda_pos", "lambda_neg"))
+    return None if pos is None or neg is None else 1 + pos - neg
+
+
+def _query_gradient(record: Record, _: Analysis | None) -> float | None:
+    return mean_of(record.data.get("gradient_norms"), "query")
+
+
+def _negative(_: Record, analysis: Analysis | None) -> float | None:
+    shares = [module["negative_mass"] for module in (analysis or {"modules": {}})["modules"].values()]
+    return fmean(share for own in shares for share in own) if shares else None
+
+
+def _residual(_: Record, analysis: Analysis | None) -> float | None:
+    """Of the last stack: the decoder's."""
+    return list(analysis["streams"].values())[-1]["residual"][-1] if analysis else None
+
+
+QUANTITIES: dict[str, Callable[[Record, Analysis | None], float | None]] = {
+    "lambda+": _learned("lambda_pos"),
+    "lambda-": _learned("lambda_neg"),
+    "Sum of a row, 1 + lambda+ - lambda-": _row_sum,
+    "Share of negative weight": _negative,
+    "Relative residual behind the last layer": _residual,
+    "Gradient norm of the query projections": _query_gradient,
+}
+"""Means over modules (and heads); gradients are medians over training."""
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's ``rho`` and its two-sided p value under all orders of the runs, corrected by Holm's method."""
+
+    rho: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class QuantityInside:
+    """A quantity by seed in softmax's runs and in the model's, the difference, and how each goes with the score of its
+    runs: ``rho`` above 0 where runs with more of it score better; None below :data:`ENOUGH_RUNS`."""
+
+    quantity: str
+    base: dict[int, float]
+    own: dict[int, float]
+    difference: Difference | None
+    with_score: tuple[RankCorrelation | None, RankCorrelation | None]
+
+
+def inside(results: Path, aggregate: Aggregate, row: Row) -> tuple[QuantityInside, ...]:
+    """Each of :data:`QUANTITIES` that the runs of ``row`` have, beside softmax's; what ``make analyse`` finds of them
+    is read from ``results``."""
+    rows = aggregate.baseline, row
+    analyses = read_runs(results, [record for one in rows for record in one.finished])
+    found = []
+    for quantity, read in QUANTITIES.items():
+        base, own = (by_seed(one, lambda record, read=read: read(record, analyses.get(record.folder))) for one in rows)
+        if own:
+            going = [
+                rank_correlation(side, _scores(aggregate, one)) for side, one in zip((base, own), rows, strict=True)
+            ]
+            found.append(QuantityInside(quantity, base, own, difference(own, base) if base else None, tuple(going)))
+    return _corrected(found)
+
+
+def _scores(aggregate: Aggregate, row: Row) -> dict[int, float]:
+    return {seed: turned(aggregate.metric, score) for seed, score in row.values(aggregate.metric).items()}
+
+
+def rank_correlation(values: Mapping[int, float], scores: Mapping[int, float]) -> RankCorrelation | None:
+    """Of the seeds that both have; None where these are few, or all values or scores are equal."""
+    seeds = sorted(set(values) & set(scores))
+    one, two = (stats.rankdata([side[seed] for seed in seeds]) for side in (values, scores))
+    if len(seeds) < ENOUGH_RUNS or min(len(set(one)), len(set(two))) == 1:
+        return None
+
+    def rho(x: np.ndarray, axis: int = -1) -> np.ndarray:
+        centred = two - two.mean()
+        return ((x - one.mean()) * centred).sum(axis) / (len(seeds) * one.std() * two.std())
+
+    tested = stats.permutation_test(
+        (one,), rho, permutation_type="pairings", n_resamples=_ORDERS, vectorized=True, rng=np.random.default_rng(1)
+    )
+    return RankCorrelation(float(tested.statistic), float(tested.pvalue))
+
+
+def _corrected(found: list[QuantityInside]) -> tuple[QuantityInside, ...]:
+    """With Holm's correction over all rank correlations."""
+    sides = {(row.quantity, side): one for row in found for side, one in enumerate(row.with_score) if one}
+    p_values = holm({key: one.p_value for key, one in sides.items()})
+    corrected = {key: replace(one, p_value=p_values[key]) for key, one in sides.items()}
+    return tuple(
+        replace(row, with_score=tuple(corrected.get((row.quantity, side)) for side in (0, 1))) for row in found
+    )

@@ -1,0 +1,94 @@
+"""``<results>/tuning``: the grid of learning rate, dropout and batch from which a recipe is chosen, by validation
+alone."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from gpam.errors import UsageError
+from gpam_suite.common.formatting import MISSING
+from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.records.folder import Record, read_records
+from gpam_suite.records.settings import all_settings, tokens_per_update
+from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS
+from gpam_suite.stats.curves import validation
+
+FOLDER = "tuning"
+_LR, _DROPOUT = "fairseq.optimization.lr", "fairseq.model.dropout"
+
+
+class Setting(NamedTuple):
+    """A point of the grid."""
+
+    lr: float
+    dropout: float
+    batch: int | None  # tokens an update
+    layer_norm: str
+    decay: str  # of the learning rate: fairseq's name of the schedule, of a polynomial one its power
+
+    def cells(self) -> dict[str, str]:
+        """Title to text."""
+        return {
+            "Learning rate": f"{self.lr:g}",
+            "Dropout": f"{self.dropout:g}",
+            "Tokens an update": f"{self.batch:,}" if self.batch else MISSING,
+            "Layer norm": self.layer_norm,
+            "Decay": self.decay,
+        }
+
+
+Grid = dict[Setting, dict[str, float | None]]
+"""Setting to model's label, with its options, to the lowest validation perplexity per token of its training; None for a
+run that did not finish."""
+
+
+def _setting(record: Record) -> Setting:
+    settings = all_settings(record)
+    if missing := [key for key in (_LR, _DROPOUT) if key not in settings]:
+        raise UsageError(
+            f"{record.folder / CONFIG} says no {missing[0]}, which is what was tuned: restore it, or remove the folder"
+        )
+    before = settings.get("fairseq.model.decoder_normalize_before")
+    power, schedule = (settings.get(f"fairseq.lr_scheduler.{key}") for key in ("power", "_name"))
+    return Setting(
+        lr=settings[_LR][0],
+        dropout=settings[_DROPOUT],
+        batch=tokens_per_update(settings),
+        layer_norm="pre-LN" if before else "post-LN",
+        decay=schedule or MISSING if power is None else f"power {power:g}",
+    )
+
+
+def grid(records: list[Record]) -> Grid:
+    """What the runs found, by setting."""
+    found: Grid = {}
+    for record in records:
+        reached = validation(record, "token_perplexity").values() if record["status"] == "finished" else ()
+        options = "" if record["overrides_label"] == DEFAULT_OPTIONS else f" {record['overrides_label']}"
+        found.setdefault(_setting(record), {})[f"{record['model_label']}{options}"] = min(reached, default=None)
+    return dict(sorted(found.items()))
+
+
+def best(found: Grid, model: str) -> Setting | None:
+    """The setting with the model's lowest validation perplexity; None until the model was run in all of them."""
+    if not all(model in values for values in found.values()):
+        return None
+    known = {setting: values[model] for setting, values in found.items() if values[model] is not None}
+    return min(known, key=lambda setting: known[setting], default=None)
+
+
+def tokens_seen(record: Record, updates: int) -> int:
+    """By a run in so many updates; 0 where its configuration does not say how many an update has."""
+    return (tokens_per_update(all_settings(record)) or 0) * updates
+
+
+def read_grids(results: Path) -> dict[tuple[str, str], dict[int, Grid]]:
+    """Label of a data set and recipe to tokens of training to what was found; softmax comes before the other models."""
+    runs: dict[tuple[str, str], dict[int, list[Record]]] = {}
+    for record in sorted(read_records(Path(results) / FOLDER), key=lambda record: record["model"] != BASELINE):
+        tokens = tokens_seen(record, all_settings(record).get("fairseq.optimization.max_update", 0))
+        lengths = runs.setdefault((record["dataset_label"], record["recipe"]), {})
+        lengths.setdefault(tokens, []).append(record)
+    return {
+        of: {tokens: grid(records) for tokens, records in sorted(lengths.items())}
+        for of, lengths in sorted(runs.items())
+    }

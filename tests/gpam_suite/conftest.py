@@ -1,0 +1,39 @@
+"""What the tests of the suite share."""
+
+import io
+import logging
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """A script in this process, as what it imports takes seconds in one of its own.
+
+    ``command(name, *words, given=b"")`` gives its exit code, what it printed and what it said on stderr. What it sets
+    up for its whole process, its logging and some variables, is afterwards as it was.
+    """
+    root, disabled = logging.getLogger(), logging.root.manager.disable
+    handlers, level = list(root.handlers), root.level
+    for name, value in {"HYDRA_FULL_ERROR": "0", "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "")}.items():
+        monkeypatch.setenv(name, value)
+
+    def called(name: str, *words: object, given: bytes = b"") -> tuple[int, str, str]:
+        path = str(SCRIPTS / name)
+        monkeypatch.setattr(sys, "argv", [path, *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(path, run_name="__main__")
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    yield called
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.disable(disabled)
