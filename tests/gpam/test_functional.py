@@ -112,7 +112,7 @@ def assert_matches_formula(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("length", [1, 63, 64, 65, 130])
+@pytest.mark.parametrize("length", [1, 14, 63, 64, 65, 130])
 @pytest.mark.parametrize("causal", [False, True])
 def test_odd_lengths(backend, length, causal):
     assert_matches_formula(backend, target=length, source=length, causal=causal)
@@ -136,7 +136,7 @@ def test_weights_that_are_not_learned(backend, separate_keys, one_pass, monkeypa
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("target, source", [(1, 70), (70, 1), (33, 100), (130, 17)])
+@pytest.mark.parametrize("target, source", [(1, 70), (70, 1), (20, 9), (33, 100), (130, 17)])
 @pytest.mark.parametrize("mask", [None, "right", "full"])
 def test_cross_attention(backend, target, source, mask):
     assert_matches_formula(backend, target=target, source=source, mask=mask)

@@ -5,23 +5,30 @@
 
 Rows of a few dozen keys are so little work that copying them into tiles and making the views of a tile costs more than
 it saves.  Here every step is one call over all heads of the batch, on the tensors as they lie.
+
+PyTorch's softmax over fewer numbers than a vector register holds goes number by number: rows of 14 take twelve times as
+long as rows of 16 (AVX-512).  So fewer keys get hidden ones beside them.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from gpam.attention.backends.dropout import fill_dropout, random_words
 from gpam.attention.backends.masks import hidden_rows
 from gpam.attention.backends.problem import Problem
 from gpam.autograd import once_differentiable
 
+FEWEST_KEYS = 16
+
 
 def batched(problem: Problem) -> Tensor:
     """``O`` -> ``[batch, heads, target, d_v]``."""
     batch, heads, target, _ = problem.queries[0].shape
-    bias, hidden = _masks(problem)
+    added = max(0, FEWEST_KEYS - problem.source)
+    bias, hidden = _masks(problem, added)
     options = _Options(
         branches=problem.branches,
         scale=problem.scale,
@@ -29,8 +36,11 @@ def batched(problem: Problem) -> Tensor:
         drop_branches=problem.dropout_on == "branches" or problem.branches == 1,
     )
     weights = None if problem.plain else problem.weights.flatten(1, 2)
-    tensors = [tensor.flatten(0, 1) for tensor in (problem.values, *problem.queries, *problem.keys)]
-    out = _Batched.apply(options, bias, hidden, weights, *tensors)
+    queries, sources = (
+        [tensor.flatten(0, 1) for tensor in tensors] for tensors in (problem.queries, (problem.values, *problem.keys))
+    )
+    values, *keys = [pad(tensor, (0, 0, 0, added)) for tensor in sources] if added else sources
+    out = _Batched.apply(options, bias, hidden, weights, values, *queries, *keys)
     return out.view(batch, heads, target, -1)
 
 
@@ -42,14 +52,17 @@ class _Options:
     drop_branches: bool
 
 
-def _masks(problem: Problem) -> tuple[Tensor | None, Tensor | None]:
-    """0 and -inf, broadcastable to ``[batch * heads, target, source]``; rows that see nothing, likewise."""
+def _masks(problem: Problem, added: int) -> tuple[Tensor | None, Tensor | None]:
+    """0 and -inf, broadcastable to ``[batch * heads, target, source + added]``; rows that see nothing, likewise."""
     values, padding, bias, hidden = problem.values, problem.key_padding_mask, None, None
     heads = values.shape[1]
-    if problem.causal:
-        bias = values.new_full((1, problem.target, problem.source), float("-inf")).triu_(1)
+    if problem.causal:  # no query sees the keys that are added behind its own
+        bias = values.new_full((1, problem.target, problem.source + added), float("-inf")).triu_(1)
+    elif added and padding is None:
+        bias = pad(values.new_zeros(1, 1, problem.source), (0, added), value=float("-inf"))
     if padding is not None:
         padded = values.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
+        padded = pad(padded, (0, added), value=float("-inf"))
         padded = padded[:, None, None].expand(-1, heads, -1, -1).flatten(0, 1)
         bias = padded if bias is None else bias + padded
         rows = hidden_rows(padding, problem.causal)
