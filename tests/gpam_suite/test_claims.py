@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+from matplotlib.figure import Figure
 from record_factory import make_record, store
 from scipy import integrate, special
 
@@ -12,6 +13,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import render_claims
+from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.stats import claim as claims
 from gpam_suite.stats import inside_claim
 from gpam_suite.stats.aggregate import read_aggregates
@@ -67,6 +69,20 @@ def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=14
         path = reference_file(results, data["name"], data["checksum"], 5)
         write_atomically(path, json.dumps({"test_perplexity": ngram}))
     return found_in(results)
+
+
+def test_the_figure_shows_what_each_seed_gains(tmp_path):
+    gains = [0.02, 0.01, -0.005]
+    found = experiment(tmp_path, gains)
+    figure = Figure()
+    claimed_gains({"lm_ptb": found}, "some").draw(figure)
+    (axes,) = figure.axes
+    percent = [100 * (1 - math.exp(-gain)) for gain in gains]
+    assert list(axes.lines[0].get_xdata()) == pytest.approx(percent)
+    assert list(axes.lines[1].get_xdata()) == pytest.approx([100 * (1 - math.exp(-sum(gains) / 3))])
+    paper = next(line for line in axes.lines if line.get_label() == "the paper's gain")
+    assert paper.get_xdata()[0] == pytest.approx(100 * (1 - 106.38 / 108.26))
+    assert claimed_gains({}, "some") is None
 
 
 NOISE = [0.003, -0.004, 0.001, 0.005, -0.002, -0.003, 0.0]

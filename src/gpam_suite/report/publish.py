@@ -23,6 +23,7 @@ from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, 
 from gpam_suite.report import early
 from gpam_suite.report.claims import counted_tables, verdicts
 from gpam_suite.report.panels import across
+from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
@@ -157,7 +158,8 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "verdicts": verdicts(said),
         "counted": counted_tables(titles, counted, said),
     }
-    drawn = list(filter(None, [*_figures(titles, before, counted), search_curves(published, old)]))
+    figures = [*_figures(titles, before, counted), claimed_gains(said, "claimed-gains"), search_curves(published, old)]
+    drawn = list(filter(None, figures))
     files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
     for page in (pages / name for name in PAGES):
         folder = Path(os.path.relpath(published, page.parent))
@@ -196,7 +198,6 @@ def _figures(titles: Mapping[str, str], before: list[Aggregate], counted: list[A
         across.gains(titles, before, "early-differences"),
         across.sums(titles, before, "early-grids"),
         across.curves(titles, counted, "curves"),
-        across.gains(titles, counted, "differences"),
     ]
 
 

@@ -59,18 +59,23 @@ class Gate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``model`` against ``other`` over the ``seeds`` that both finished: the gain, its test against no gain, and those
-    against ``D`` on either side. ``holm`` is the corrected p value of a secondary comparison, None of the primary."""
+    """``model`` against ``other``: the gain of each seed that both finished, their mean, its test against no gain, and
+    those against ``D`` on either side. ``holm`` is the corrected p value of a secondary comparison, None of the
+    primary."""
 
     model: str
     other: str
     labels: tuple[str, str]
-    seeds: tuple[int, ...]
+    gains: dict[int, float]
     gain: Difference
     spread: float | None
     against_effect: Equivalence | None
     primary: bool = False
     holm: float | None = None
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(self.gains)
 
 
 @dataclass(frozen=True)
@@ -137,10 +142,10 @@ def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary:
     seeds = sorted(set(of_model) & set(of_other))
     one, two = ({seed: _scale(aggregate.metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
     gain = difference(one, two) if seeds else Difference(math.nan, None, None, "no interval: no seed on both sides")
-    spread = summarise([one[seed] - two[seed] for seed in seeds]).sd
+    gains = {seed: one[seed] - two[seed] for seed in seeds}
     tests = equivalence(one, two, effect) if seeds else None
     labels = (row.label, other.label)
-    return Comparison(_name(row), _name(other), labels, tuple(seeds), gain, spread, tests, primary)
+    return Comparison(_name(row), _name(other), labels, gains, gain, summarise(list(gains.values())).sd, tests, primary)
 
 
 def _name(row: Row) -> str:

@@ -1,0 +1,59 @@
+"""The figure of the claims: what every seed gains, beside what the paper says it should."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
+from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
+from gpam_suite.stats.claim import Comparison, Finding
+
+_PRIMARY, _SECONDARY, _PAPER = COLOURS[0], "#777777", COLOURS[2]
+
+
+def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
+    """A panel a claim, a line a comparison: the gain of each seed, their mean, its interval; 0 and the paper's gain."""
+    drawn = [(found, shown) for found in said.values() if (shown := [one for one in found.comparisons if one.gains])]
+    if not drawn:
+        return None
+    lines = [len(shown) for _, shown in drawn]
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(len(drawn), 1, squeeze=False, height_ratios=[count + 2 for count in lines])[:, 0]
+        for axes, (found, shown) in zip(grid, drawn, strict=True):
+            _panel(axes, found, shown)
+        legend_below(figure)
+
+    what = (
+        "What each seed gains (open marks), the mean (bar) and its 95 % interval (line): the first model of a line "
+        "against the second; to the right the first is better. Black: the primary comparison; grey: secondary ones, "
+        "their intervals not corrected for how many they are. Made by `python scripts/publish.py` from the records."
+    )
+    return Plot(name, what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
+
+
+def _panel(axes: Axes, found: Finding, shown: Sequence[Comparison]) -> None:
+    for index, one in enumerate(shown):
+        colour = _PRIMARY if one.primary else _SECONDARY
+        seeds, mean = [_shown(found, gain) for gain in one.gains.values()], _shown(found, one.gain.estimate)
+        axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor="none", markeredgecolor=colour, markersize=4)
+        axes.plot([mean], [index - 0.14], "|", color=colour, markersize=9, markeredgewidth=2)
+        if one.gain.low is not None:
+            ends = [_shown(found, end) for end in (one.gain.low, one.gain.high)]
+            axes.plot(ends, [index - 0.14] * 2, color=colour, linewidth=1.3)
+    axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
+    paper = {"color": _PAPER, "linestyle": (0, (1.2, 1.2)), "linewidth": 1.2, "zorder": 1}
+    axes.axvline(_shown(found, found.effect), **paper, label="the paper's gain")
+    axes.set_yticks(range(len(shown)), [" against ".join(one.labels) for one in shown], fontsize=7)
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(found.claim.title, fontsize=8)
+    lower = found.metric in LOWER_IS_BETTER
+    axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
+
+
+def _shown(found: Finding, gain: float) -> float:
+    """Percent of perplexity, or points."""
+    return 100 * (1 - math.exp(-gain)) if found.metric in LOWER_IS_BETTER else gain
