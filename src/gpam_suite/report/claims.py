@@ -15,7 +15,7 @@ from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Comparison, Finding, as_json, findings
+from gpam_suite.stats.claim import Comparison, Finding, as_json, findings, read_claims
 
 _STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
@@ -39,34 +39,46 @@ def verdicts(said: Mapping[str, Finding]) -> str:
     return markdown(head, lines)
 
 
-def counted_tables(titles: Mapping[str, str], aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> str:
-    """Every model of the experiments that a verdict counts, and the tests of their claims."""
-    parts = []
-    for found in aggregates:
-        parts += [f"### {titles[found.experiment]}\n", short_table(found)]
-        if claim := said.get(found.experiment):
-            parts += _paragraphs(claim)
-    return "\n".join(parts) or "No run that counts is published yet.\n"
+def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
+    """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``inside-table-``, what is in them."""
+    there = {found.experiment: found for found in aggregates}
+    parts = {}
+    for name in read_claims():
+        found = said.get(name)
+        waits = "Made when all seeds of the plan are there.\n"
+        parts |= {
+            f"claim-{name}": "\n".join(_tests(found)) if found else "Softmax and the model are not published yet.\n",
+            f"scores-{name}": short_table(there[name]) if found and found.whole else waits,
+            f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
+        }
+    return parts
 
 
 def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
-    """``comparisons/<experiment>.json`` and ``tables/<experiment>-claim.md`` of every claim that has runs."""
+    """``tables/<experiment>-claim.md`` of every claim that has runs, and ``comparisons/<experiment>.json`` of a whole
+    one."""
     files: dict[Path, str] = {}
     for name, found in findings(results, aggregates).items():
-        files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-        text = "\n".join([f"# {found.claim.title}\n", *_paragraphs(found)])
+        if found.whole:
+            files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
+        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), *_inside(found)])
         files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
     return files
 
 
-def _paragraphs(found: Finding) -> list[str]:
+def _tests(found: Finding) -> list[str]:
     claim, (primary, *secondary) = found.claim, found.comparisons
     paper = effect = _gain(found, found.effect)
     if isinstance(claim.paper, dict):
         paper = f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({effect})"
-    return [
+    standing = [
         markdown(["Claim", "The paper", *_STANDING], [[claim.title, paper, *_standing(found)]]),
         f"Trained?: {'; '.join(found.gate.reasons)}.\n",
+    ]
+    if not found.whole:
+        return standing
+    return [
+        *standing,
         f"Standard deviation of the gain over seeds: {_spread(found, primary)}.\n",
         f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of paired t tests: against no gain, against a gain of "
         f"{effect} or more (below 0.05: excluded), and against one of that size in either direction (below 0.05: "
@@ -75,7 +87,6 @@ def _paragraphs(found: Finding) -> list[str]:
             ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", "p, the paper's gain", "p, equivalent"],
             [_row(found, one) for one in (primary, *secondary)],
         ),
-        *_inside(found),
     ]
 
 
@@ -107,9 +118,14 @@ def _inside(found: Finding) -> list[str]:
 
 def _standing(found: Finding) -> list[str]:
     """The gain with its interval, the verdict or what it waits for, and whether the models are trained."""
-    there = f"{len(found.comparisons[0].seeds)} of {found.claim.seeds} seeds"
-    gain = f"{_interval(found, found.comparisons[0])}, {there}"
-    return [gain, found.verdict or f"not yet: {there}", _TRAINED[found.gate.trained]]
+    trained = _TRAINED[found.gate.trained]
+    if not found.whole:
+        return [MISSING, f"not yet: {_seeds(found)}", trained]
+    return [f"{_interval(found, found.comparisons[0])}, {_seeds(found)}", found.verdict, trained]
+
+
+def _seeds(found: Finding) -> str:
+    return f"{len(found.comparisons[0].seeds)} of {found.claim.seeds} seeds"
 
 
 def _row(found: Finding, one: Comparison) -> list[str]:

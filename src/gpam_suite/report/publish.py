@@ -1,6 +1,6 @@
 """``results/``: what is published of the runs, and how new ones come in.
 
-Of each run its record, configuration, test-set scores and validations are kept, in one archive an experiment.
+Of each run its record, configuration, test-set scores and a part of its history are kept, in one archive an experiment.
 Everything else (``runs.csv``, ``curves.csv``, ``comparisons.csv``, ``configurations.yaml``, the figures, the tables
 within the pages) is made of the archives, again and again the same.
 """
@@ -8,8 +8,9 @@ within the pages) is made of the archives, again and again the same.
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,10 +21,13 @@ from gpam_suite.inside import store
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_history
+from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.report import early
-from gpam_suite.report.claims import counted_tables, verdicts
+from gpam_suite.report.claims import claim_parts, verdicts
+from gpam_suite.report.early import row_of
 from gpam_suite.report.panels import across
 from gpam_suite.report.panels.gains import claimed_gains
+from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
@@ -35,10 +39,11 @@ from gpam_suite.stats.comparisons import comparisons
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"
-EARLY, COUNTED = "early training", "verdict"
+EARLY = "early training"
+FIGURES_OF_CLAIMS = ("curves", "inside")
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
-PAGES = ("README.md", "results/README.md", "results/early-training.md", "results/search.md")
+PAGES = ("README.md", "results/README.md", "results/penn-treebank.md", "results/early-training.md", "results/search.md")
 CURVES_OF_EARLY = (
     "lm_wikitext2_deep",
     "lm_wikitext2_short",
@@ -92,15 +97,23 @@ def _comparable(results: Path) -> list[Aggregate]:
 
 
 def _kept(runs: Iterable[Path], folder: Path) -> dict[str, bytes]:
-    """What is published of the runs, by its name below ``folder``: of their histories the validations alone."""
+    """What is published of the runs, by its name below ``folder``: of their histories the validations, and to three
+    digits the norms of gradients and what is learned beside matrices."""
     kept = {}
     for run in runs:
         whole = (run / name for name in (RECORD, CONFIG, SCORES))
         own = {path.name: archives.read_bytes(path) for path in whole if archives.is_file(path)}
-        valid = [row for row in read_history(run) if row.get("split") == "valid"]
-        own[HISTORY] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in valid).encode()
+        own[HISTORY] = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _published_rows(run)).encode()
         kept |= {(run / name).relative_to(folder).as_posix(): content for name, content in own.items()}
     return kept
+
+
+def _published_rows(run: Path) -> Iterator[dict[str, Any]]:
+    for row in read_history(run):
+        if row.get("split") == "valid":
+            yield row
+        elif row.get("split") in (GRADIENT, SCALAR):
+            yield {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in row.items()}
 
 
 def _without_maps(path: Path) -> bytes:
@@ -132,10 +145,9 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     records = sorted((record for found in aggregates for record in found.records), key=lambda record: record.folder)
     analyses = store.read_runs(published, records)
     titles = {name: entry["title"] for name, entry in plan.items()}
-    before, counted = (
-        [found for found in aggregates if plan[found.experiment]["shown"] == shown] for shown in (EARLY, COUNTED)
-    )
+    before = [found for found in aggregates if plan[found.experiment]["shown"] == EARLY]
     said = findings(published, aggregates)
+    whole = {name: one for name, one in said.items() if one.whole}
     lines = [line for found in aggregates for line in comparisons(found)]
     files: dict[Path, str | bytes] = {
         published / "runs.csv": csv_text(run_rows(records, analyses)),
@@ -143,7 +155,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         published / "comparisons.csv": csv_text(six_digits(lines)),
         published / "configurations.yaml": _configurations(aggregates),
         published / "columns.md": columns_page(),
-        **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in said.items()},
+        **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in whole.items()},
     }
     old = {record["recipe"] for found in before for record in found.records}
     tables = grids(published)
@@ -156,9 +168,18 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "early-tuning": tuned,
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
-        "counted": counted_tables(titles, counted, said),
+        **claim_parts(aggregates, said),
+        **{
+            f"{kind}-{name}": "Drawn when all seeds of the plan are there.\n"
+            for name in titles
+            for kind in FIGURES_OF_CLAIMS
+        },
     }
-    figures = [*_figures(titles, before, counted), claimed_gains(said, "claimed-gains"), search_curves(published, old)]
+    figures = [*_early_figures(titles, before), search_curves(published, old), claimed_gains(whole, "claimed-gains")]
+    for found in aggregates:
+        if one := whole.get(found.experiment):
+            figures.append(across.curves(titles, [found], f"curves-{found.experiment}"))
+            figures.append(inside_models(found, row_of(found, one.claim.model), analyses, f"inside-{found.experiment}"))
     drawn = list(filter(None, figures))
     files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
     for page in (pages / name for name in PAGES):
@@ -192,12 +213,11 @@ def _experiments(published: Path, aggregates: Iterable[Aggregate]) -> dict[str, 
     return plan
 
 
-def _figures(titles: Mapping[str, str], before: list[Aggregate], counted: list[Aggregate]) -> list[Plot | None]:
+def _early_figures(titles: Mapping[str, str], before: list[Aggregate]) -> list[Plot | None]:
     return [
         across.curves(titles, [found for found in before if found.experiment in CURVES_OF_EARLY], "early-curves"),
         across.gains(titles, before, "early-differences"),
         across.sums(titles, before, "early-grids"),
-        across.curves(titles, counted, "curves"),
     ]
 
 

@@ -80,7 +80,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that is said of a claim. ``verdict`` is None until the primary comparison has the plan's seeds."""
+    """All that is said of a claim. ``verdict`` is None, and ``inside`` empty, until the primary comparison has the
+    plan's seeds."""
 
     claim: Claim
     metric: str
@@ -89,6 +90,12 @@ class Finding:
     gate: Gate
     comparisons: tuple[Comparison, ...]
     inside: tuple[QuantityInside, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the plan's seeds are there. Before, no comparison is shown: a look at half of them would be a choice
+        of when to stop."""
+        return self.verdict is not None
 
 
 def _scale(metric: str, value: float) -> float:
@@ -121,7 +128,7 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     secondary = _corrected([_compare(aggregate, row, other, effect) for row, other in others])
     trained = gate(aggregate.baseline, _references(results, claim, there))
     said = verdict(primary, trained) if len(primary.seeds) >= claim.seeds else None
-    looked = inside(results, aggregate, rows[claim.model])
+    looked = inside(results, aggregate, rows[claim.model]) if said else ()
     return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked)
 
 
