@@ -235,13 +235,15 @@ def test_uniform_attention():
     uniform = torch.full((2, 3, 4, 8), 1 / 8)
     assert analysis.negative_mass(uniform).tolist() == [[0.0] * 3] * 2
     assert torch.allclose(analysis.entropy(uniform), torch.full((2, 3, 4), math.log(8), dtype=torch.float64))
-    assert torch.allclose(analysis.attention_to_first(uniform), torch.full((2, 3, 4), 1 / 8, dtype=torch.float64))
+    for measure in (analysis.attention_to_first, analysis.sharpness):
+        assert torch.allclose(measure(uniform), torch.full((2, 3, 4), 1 / 8, dtype=torch.float64))
 
 
 def test_weights_of_both_signs():
     weights = torch.tensor([[1.5, -0.5, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     assert analysis.negative_mass(weights).item() == pytest.approx(0.5 / 3)
     assert analysis.attention_to_first(weights).tolist() == [0.75, 0, 0]
+    assert analysis.sharpness(weights).tolist() == [0.75, 0, 1]
     expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert analysis.entropy(weights).tolist() == pytest.approx([expected, 0, 0])
     assert analysis.negative_mass(torch.zeros(2, 2)).item() == 0

@@ -14,7 +14,7 @@ from gpam_suite.inside.analyse import look
 from gpam_suite.inside.lemma_checks import bounds
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import observed
-from gpam_suite.inside.texts import text_for_maps, texts
+from gpam_suite.inside.texts import pairs_of, pairs_with_copies, text_for_maps, texts
 
 PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
 """Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
@@ -27,6 +27,9 @@ def made(tmp_path_factory):
     """``made(task, mechanism)``: an untrained tiny model, its task and its data."""
     base = tmp_path_factory.mktemp("look")
     text = {"lm": write_text(base / "lm"), "nmt": write_text(base / "nmt", ("cs", "en"))}
+    for language, more in (("cs", ["lemis kan", "pelin lemis", "kan"]), ("en", ["KAN lemis", "pelin lemis", "kan"])):
+        with (text["nmt"] / f"test.{language}").open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in more)
     options = {"lm": TINY_LM, "nmt": TINY_NMT}
     paths = OmegaConf.create({"data": str(base / "data"), "mirror": None})
 
@@ -131,3 +134,34 @@ def test_texts_are_of_the_test_set(made):
     pairs = texts(task, prepared, 4)
     assert len({tuple(pair.target[0].tolist()) for pair in pairs}) == 4
     assert len(text_for_maps(task, prepared).words["encoder"]) <= 14
+
+
+def test_alignment_is_that_of_the_weights(made):
+    """Share of negative weight and sharpness of one pair, again from the formula; the picture is the last layer's."""
+    model, task, prepared = made("nmt", "dagpam")
+    found = look(model, task, prepared, 1)["alignment"]
+    dataset = task.dataset("test")
+    assert len(found["pairs"]) == min(200, len(dataset))
+    (first,) = pairs_of(task, 1)
+    weights = observed(model, first.arguments).attention["decoder.layers.0.encoder_attn"].weights.double()
+    size = weights.abs()
+    negative = (size - weights).sum((1, 2)) / 2 / size.sum((1, 2))
+    sharp = (size / size.sum(2, keepdim=True)).max(2).values
+    assert found["pairs"][0] == pytest.approx([weights.shape[2], float(negative.mean()), float(sharp.mean())])
+    assert len(dataset[0]["source"]) == found["pairs"][0][0]
+    copying = pairs_with_copies(task, prepared, 3)
+    assert [one["words"] for one in found["sentences"]] == [text.words for text in copying]
+    last = observed(model, copying[0].arguments).attention["decoder.layers.0.encoder_attn"].weights.mean(0)
+    assert torch.allclose(torch.tensor(found["sentences"][0]["weights"]), last, atol=6e-4)
+
+
+def test_sentences_that_copy_are_found(made):
+    """Two words, then one; three letters are no word, and all other pairs share none."""
+    _, task, prepared = made("nmt", "dagpam")
+    found = [text.words["encoder"] for text in pairs_with_copies(task, prepared, 3)]
+    assert ["kan" in words for words in found] == [False, True]  # the copied words are not in the training text
+
+
+def test_a_language_model_has_no_alignment(made):
+    model, task, prepared = made("lm", "dagpam")
+    assert "alignment" not in look(model, task, prepared, 1)

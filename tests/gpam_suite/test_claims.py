@@ -13,6 +13,7 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.early import row_of
+from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.stats import claim as claims
@@ -106,6 +107,35 @@ def test_the_figure_of_the_inside_has_every_seed_by_module_and_over_training(tmp
     assert drawn(by_module)["Softmax"] == [[1, 2], pytest.approx([0.2, 0.2])]
     assert drawn(over_training)["Softmax"] == [[1, 100], pytest.approx([4.0, 400.0])]
     assert inside_models(found, own, dict(list(analyses.items())[1:]), "some") is None
+
+
+def test_the_figures_of_cross_attention(tmp_path):
+    """Ten pairs of 1 to 10 tokens in five groups of two; seed k's share of negative weight is k / 100 a token."""
+    made = [
+        make_record(task="nmt", experiment="multi30k_de_en", model=model, seed=seed)
+        for model, seed in itertools.product(("softmax", "dagpam_trainable"), (1, 2, 3))
+    ]
+    analyses = {
+        record.folder: {
+            "alignment": {
+                "pairs": [[n, 0.01 * record["seed"] * n, 1 / n] for n in range(10, 0, -1)],
+                "sentences": [{"words": {"encoder": ["a", "b"], "decoder": ["c"]}, "weights": [[0.7, -0.2]]}],
+            }
+        }
+        for record in store(tmp_path, *made)
+    }
+    (found,) = read_aggregates(tmp_path)
+    own = row_of(found, "dagpam_trainable")
+    negative, sharp = painted(by_length(found, own, analyses, "some"))
+    (line,) = (line for line in negative.lines if line.get_label() == own.label)
+    assert list(line.get_xdata()) == [1.5, 3.5, 5.5, 7.5, 9.5]
+    assert list(line.get_ydata()) == pytest.approx([0.02 * length for length in line.get_xdata()])
+    assert sharp.lines[0].get_ydata()[0] == pytest.approx((1 + 1 / 2) / 2)
+    softmax, dagpam, *_ = painted(sentences(found, own, analyses, "some"))
+    assert softmax.images[0].get_array().tolist() == [[0.7, -0.2]] and dagpam.get_title() == own.label
+    assert [text.get_text() for text in dagpam.get_xticklabels()] == ["a", "b"]
+    analyses[own.finished[0].folder] = {}
+    assert by_length(found, own, analyses, "some") is None and sentences(found, own, analyses, "some") is None
 
 
 def test_the_figure_shows_what_each_seed_gains(tmp_path):

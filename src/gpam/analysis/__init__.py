@@ -8,7 +8,7 @@ from gpam.analysis.gradients import gradient_norms
 from gpam.analysis.norms import composite_norm
 from gpam.analysis.rank import effective_rank, mean_cosine_similarity, singular_values, stable_rank
 from gpam.analysis.residual import Residual, residual, residual_norm
-from gpam.analysis.weights import attention_to_first, entropy, negative_mass, shares
+from gpam.analysis.weights import attention_to_first, entropy, negative_mass, shares, sharpness
 
 __all__ = [
     "Residual",
@@ -22,6 +22,7 @@ __all__ = [
     "residual",
     "residual_norm",
     "shares",
+    "sharpness",
     "singular_values",
     "stable_rank",
 ]

@@ -26,3 +26,8 @@ def entropy(weights: Tensor) -> Tensor:
 def attention_to_first(weights: Tensor) -> Tensor:
     """The first source's :func:`shares`, a row: ``[..., target]``."""
     return shares(weights)[..., 0]
+
+
+def sharpness(weights: Tensor) -> Tensor:
+    """The largest of :func:`shares`, a row: ``[..., target]``; ``1 / n`` for ``n`` equal weights, 1 for one alone."""
+    return shares(weights).amax(-1)

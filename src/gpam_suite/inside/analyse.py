@@ -13,7 +13,9 @@ from torch import nn
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
+from gpam_suite.inside.alignment import alignment
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.observe import observed
@@ -67,8 +69,8 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool =
     """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
 
     ``streams``, ``modules``, ``lemmas``; ``gradients``: norm of dL/dW of each attention map, L the mean over the texts
-    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; with ``maps`` the weights
-    of one text, ``[heads, target, source]`` by module path, with its words.
+    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; of a translation model its
+    :func:`alignment`; with ``maps`` the weights of one text, ``[heads, target, source]`` by module path, and its words.
     """
     chosen = texts(task, prepared, count)
     observations = [observed(model, text.arguments) for text in chosen]
@@ -79,6 +81,7 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool =
         "lemmas": lemma_checks.check(observations),
         "gradients": _gradients(model, chosen),
     }
+    found |= {"alignment": alignment(model, task, prepared)} if prepared.task == NMT.name else {}
     return found | ({"maps": _maps(model, text_for_maps(task, prepared))} if maps else {})
 
 

@@ -37,7 +37,7 @@ def check(observations: list[Observation]) -> dict[str, dict[str, float]]:
 
 def _of_module(seen: list[Seen]) -> dict[str, float]:
     numbers: dict[str, float] = {}
-    if seen[0].module.mechanism.site.role != "cross":
+    if seen[0].role != "cross":
         joined = lemmas.Bound(*map(torch.cat, zip(*map(bounds, seen), strict=True)))
         numbers["holds"] = float(joined.holds.double().mean())
         numbers["assumption"] = float(joined.assumption.double().mean())

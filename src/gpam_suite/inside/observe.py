@@ -34,6 +34,11 @@ class Seen:
     causal: bool
 
     @property
+    def role(self) -> str:
+        """Where the module stands: ``encoder``, ``decoder`` or ``cross``."""
+        return self.module.mechanism.site.role
+
+    @property
     def shown(self) -> str:
         """``all``: what leaves the heads is ``P V`` and nothing acts behind it; ``part``; ``none``: no weights."""
         mechanism = type(self.module.mechanism)

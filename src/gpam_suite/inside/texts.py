@@ -1,6 +1,7 @@
 """The texts that a model reads while it is looked at, the same for every model: of the test set, evenly spread."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from gpam_suite.common.tasks import LM
+from gpam_suite.data.text.lines import read_lines
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it
 _MAP_TOKENS = 14  # so many words can be read beside a weight map
+_WORD = re.compile(r"\w{4,}")  # shorter ones stand on both sides by chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +57,25 @@ def text_for_maps(task: Any, prepared: Any) -> Text:
     lengths = [len(dataset[index]["source"]) for index in range(len(dataset))]
     wanted = max([length for length in lengths if length <= _MAP_TOKENS] or lengths)
     return _pair(task, dataset, lengths.index(wanted))
+
+
+def pairs_of(task: Any, count: int) -> list[Text]:
+    """``count`` sentence pairs, evenly spread over the test set, of any length."""
+    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
+    return [_pair(task, dataset, index) for index in spread(range(len(dataset)), count)]
+
+
+def pairs_with_copies(task: Any, prepared: Any, count: int) -> list[Text]:
+    """The ``count`` pairs of at most 14 tokens a side that share most words of four characters or more: names, numbers,
+    loan words. Of pairs that share as many, the first; those that share none are left out."""
+    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
+    lines = zip(read_lines(prepared.source_text(SPLIT)), read_lines(prepared.reference(SPLIT)), strict=True)
+    copies = [len(set(_WORD.findall(source)) & set(_WORD.findall(target))) for source, target in lines]
+    short = [
+        i for i in range(len(dataset)) if max(map(len, (dataset[i]["source"], dataset[i]["target"]))) <= _MAP_TOKENS
+    ]
+    most = sorted((index for index in short if copies[index]), key=lambda index: -copies[index])
+    return [_pair(task, dataset, index) for index in most[:count]]
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:

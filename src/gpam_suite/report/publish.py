@@ -26,13 +26,14 @@ from gpam_suite.report import early
 from gpam_suite.report.claims import claim_parts, verdicts
 from gpam_suite.report.early import row_of
 from gpam_suite.report.panels import across
+from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
-from gpam_suite.stats.aggregate import Aggregate, read_comparable
+from gpam_suite.stats.aggregate import Aggregate, Row, read_comparable
 from gpam_suite.stats.bootstrap import checked_scores
 from gpam_suite.stats.claim import as_json, findings
 from gpam_suite.stats.comparisons import comparisons
@@ -40,7 +41,7 @@ from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
-FIGURES_OF_CLAIMS = ("curves", "inside")
+FIGURES_OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
 PAGES = ("README.md", "results/README.md", "results/penn-treebank.md", "results/early-training.md", "results/search.md")
@@ -169,23 +170,20 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
         **claim_parts(aggregates, said),
-        **{
-            f"{kind}-{name}": "Drawn when all seeds of the plan are there.\n"
-            for name in titles
-            for kind in FIGURES_OF_CLAIMS
-        },
+        **dict.fromkeys(_names_of_figures(titles), "Drawn when all seeds of the plan are there.\n"),
     }
     figures = [*_early_figures(titles, before), search_curves(published, old), claimed_gains(whole, "claimed-gains")]
     for found in aggregates:
         if one := whole.get(found.experiment):
-            figures.append(across.curves(titles, [found], f"curves-{found.experiment}"))
-            figures.append(inside_models(found, row_of(found, one.claim.model), analyses, f"inside-{found.experiment}"))
-    drawn = list(filter(None, figures))
+            figures += _figures_of_claim(titles, found, row_of(found, one.claim.model), analyses)
+    texts = {pages / name: (pages / name).read_text(encoding="utf-8") for name in PAGES}
+    asked = {match[3] for text in texts.values() for match in PART.finditer(text)}
+    drawn = [plot for plot in figures if plot and plot.name in asked]
     files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
-    for page in (pages / name for name in PAGES):
+    for page, text in texts.items():
         folder = Path(os.path.relpath(published, page.parent))
         shown = {plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.name) for plot in drawn}
-        files[page] = filled(page.read_text(encoding="utf-8"), parts | shown, page)
+        files[page] = filled(text, parts | shown, page)
     return files
 
 
@@ -219,6 +217,18 @@ def _early_figures(titles: Mapping[str, str], before: list[Aggregate]) -> list[P
         across.gains(titles, before, "early-differences"),
         across.sums(titles, before, "early-grids"),
     ]
+
+
+def _figures_of_claim(
+    titles: Mapping[str, str], found: Aggregate, row: Row, analyses: Mapping[Path, Any]
+) -> Iterator[Plot | None]:
+    yield across.curves(titles, [found], f"curves-{found.experiment}")
+    for kind, plot in FIGURES_OF_CLAIM.items():
+        yield plot(found, row, analyses, f"{kind}-{found.experiment}")
+
+
+def _names_of_figures(experiments: Iterable[str]) -> list[str]:
+    return [f"{kind}-{name}" for name in experiments for kind in ("curves", *FIGURES_OF_CLAIM)]
 
 
 def _configurations(aggregates: list[Aggregate]) -> str:

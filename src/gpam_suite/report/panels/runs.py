@@ -15,7 +15,7 @@ from gpam_suite.inside.store import COMMAND, QUANTILES, ROLES, TITLES, read_runs
 from gpam_suite.records.folder import read_history
 from gpam_suite.records.history_rows import GRADIENT, SCALAR, of_split
 from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, look
+from gpam_suite.report.plotting import FULL_COLOUR, Plot, band, legend_below, logarithmic, look, weights_shown
 from gpam_suite.report.provenance import caption
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.sweep import symbol
@@ -23,7 +23,6 @@ from gpam_suite.stats.sweep import symbol
 _THEN = f"{COMMAND} parts=[runs]"
 _SIDE_BY_SIDE = 3  # models that have panels of their own
 _GRADIENTS = {"query": "Query", "key": "Key", "value": "Value"}
-_FULL_COLOUR = 0.5  # weights beyond it have the same colour
 _TWO_BY_TWO = 5.2  # inches: room for four panels and a legend of four lines
 _WEIGHTS = {
     "negative_mass": ("Share of negative mass", None),
@@ -231,12 +230,7 @@ def _weight_maps(aggregate: Aggregate, row: Row, seed: int, maps: dict[str, Any]
                 if number >= len(weights[path]):
                     axes.set_visible(False)
                     continue
-                shades = {"cmap": "PuOr_r", "vmin": -_FULL_COLOUR, "vmax": _FULL_COLOUR}
-                image = axes.imshow(weights[path][number], interpolation="nearest", **shades)
-                axes.grid(visible=False)
-                axes.set_xticks(range(len(sources)), list(map(_word, sources)), rotation=90)
-                axes.set_yticks(range(len(targets)), [_word(word) if number == 0 else "" for word in targets])
-                axes.tick_params(length=0, pad=1, labelsize=4.5)
+                image = weights_shown(axes, weights[path][number], targets if number == 0 else (), sources)
                 axes.set_title(f"Head {number + 1}", fontsize=7)
             line[0].set_ylabel(f"Layer {_layer_of(path) + 1},\n{ROLES[role]}", fontsize=7)
         figure.colorbar(image, ax=list(grid.flat), label="Attention weight", shrink=0.6, extend="both")
@@ -244,7 +238,7 @@ def _weight_maps(aggregate: Aggregate, row: Row, seed: int, maps: dict[str, Any]
     what = (
         f"Attention weights of {row.label} on one text: each row a token that looks (of cross attention, of the "
         "target), each column a token looked at; violet is negative, white zero, orange positive, and "
-        f"beyond {_FULL_COLOUR:g} either way the colour stays the same."
+        f"beyond {FULL_COLOUR:g} either way the colour stays the same."
     )
     name = f"maps-{row.model}" + ("" if row.overrides_label == "default" else f"-{row.overrides_label}")
     said = caption(aggregate, what, [(row, [seed])], of="a text of the test set", then=_THEN)
@@ -258,11 +252,6 @@ def _chosen(paths: list[str]) -> list[str]:
         return [own[-1] for own in roles]
     (own,) = roles
     return list(dict.fromkeys([own[0], own[len(own) // 2], own[-1]]))
-
-
-def _word(word: str) -> str:
-    short = word if len(word) <= 9 else f"{word[:8]}…"
-    return short.replace("$", r"\$")
 
 
 def _lemma(own: Mapping[int, Any], role: str, name: str) -> list[list[float]]:

@@ -1,0 +1,80 @@
+"""Figures of the cross attention of a claim's models: by length of the source, and on sentences that copy words."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from gpam_suite.report.model_looks import look_of_model
+from gpam_suite.report.plotting import FULL_COLOUR, Plot, band, legend_below, weights_shown
+from gpam_suite.stats.aggregate import Aggregate, Row
+
+_GROUPS = 5  # of sentences, by length of the source
+_MADE = "Made by `python scripts/publish.py` from the records."
+
+
+def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
+    """Share of negative weight and sharpness of softmax's cross attention and of ``row``'s, by length of the source.
+    None where a run of either has no such numbers."""
+    looked = _looked(aggregate, row, analyses)
+    if not looked:
+        return None
+    pairs = {one: np.array([found["pairs"] for found in own.values()]) for one, own in looked.items()}
+    lengths = pairs[row][0, :, 0]
+    groups = np.array_split(lengths.argsort(kind="stable"), min(_GROUPS, len(lengths)))
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(1, 2)
+        for place, (axes, title) in enumerate(
+            zip(grid, ("Share of negative weight", "Sharpness"), strict=True), start=1
+        ):
+            for one, seeds in pairs.items():
+                middle = [seeds[:, group, place].mean(1) for group in groups]
+                shown = np.transpose(middle).tolist()
+                band(axes, [lengths[group].mean() for group in groups], shown, look_of_model(one.model), one.label)
+            axes.set_title(title)
+            axes.set_xlabel("Tokens of the source")
+        legend_below(figure)
+
+    what = (
+        f"Cross attention on {len(lengths)} pairs of the test set, in {len(groups)} groups by length of the source, "
+        "means over layers and heads: share of negative weight, and sharpness (the largest weight's share of a row, "
+        f"whatever its sign); mean and range over seeds. {_MADE}"
+    )
+    return Plot(name, what, 2.9, paint)
+
+
+def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
+    """The cross attention of softmax and of ``row``, first seed, on sentences whose translation copies words."""
+    looked = _looked(aggregate, row, analyses)
+    first = {one: own[min(own)]["sentences"] for one, own in looked.items()}
+    if not first or not all(first.values()):
+        return None
+    count = len(first[row])
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(count, 2, squeeze=False)
+        for column, (one, own) in zip(grid.T, first.items(), strict=True):
+            for axes, sentence in zip(column, own, strict=True):
+                words = sentence["words"]
+                image = weights_shown(axes, sentence["weights"], words["decoder"], words["encoder"])
+            column[0].set_title(one.label, fontsize=8)
+        figure.colorbar(image, ax=list(grid.flat), label="Attention weight", shrink=0.6, extend="both")
+
+    what = (
+        f"Cross attention of the last layer, mean over heads, seed {min(looked[row])}, on the short pairs of the test "
+        "set that share most words. Rows: what the decoder has read; columns: the source. Violet is negative, white "
+        f"zero, orange positive; beyond {FULL_COLOUR:g} the colour stays the same. {_MADE}"
+    )
+    return Plot(name, what, 0.4 + 2.3 * count, paint)
+
+
+def _looked(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any]) -> dict[Row, dict[int, Any]]:
+    """Of both rows seed to what was seen of its cross attention; empty where a seed lacks it."""
+    found = {
+        one: {record["seed"]: analyses.get(record.folder, {}).get("alignment") for record in one.finished}
+        for one in (aggregate.baseline, row)
+    }
+    return found if all(all(own.values()) for own in found.values()) else {}
