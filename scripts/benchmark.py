@@ -1,4 +1,4 @@
-"""Time attention cores, layers, training steps, decoding, preparation of data. Options: configs/benchmark.yaml."""
+"""Time attention cores, layers, training steps, decoding. Options: configs/benchmark.yaml."""
 
 from gpam_suite.benchmark.run import benchmark
 from gpam_suite.run.command_line import run_hydra

@@ -10,12 +10,11 @@ Forward: the scores, and one product with V, or one a branch. Backward, where ``
 branch shares nothing. The ratio is to softmax that recomputes its scores (7 units).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode
 
 FORMS: dict[str, Callable[[float, float, int], float]] = {
     "materialised": lambda scores, values, branches: 3 * scores + 3 * values,
@@ -41,33 +40,20 @@ def count_flops(work: Callable[[], object]) -> int:
     PyTorch's fused kernel on a CPU is counted as 2 products forward and 5 backward, with nothing saved by causality;
     kernels that torch does not know count nothing.
     """
-    with _Products() as products:
+    with FlopCounterMode(display=False, custom_mapping=_CPU_KERNEL) as counter:
         work()
-    return products.flops
+    return counter.get_total_flops()
 
 
-class _Products(TorchDispatchMode):
-    """Not ``FlopCounterMode``, whose hooks on modules do not go with ``torch.autograd.grad``."""
-
-    flops = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        formula = _CPU_KERNEL.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
-        if formula is not None:
-            self.flops += formula(*args, **(kwargs or {}), out_val=out)
-        return out
+def _forward(query: Sequence[int], key: Sequence[int], value: Sequence[int], *args, out_shape, **kwargs) -> int:
+    return 2 * prod(query[:3]) * key[2] * (query[3] + value[3])
 
 
-def _forward(query: Tensor, key: Tensor, value: Tensor, *args, out_val, **kwargs) -> int:
-    return 2 * query[..., 0].numel() * key.shape[2] * (query.shape[3] + value.shape[3])
+def _backward(grad_out: object, query: Sequence[int], key: Sequence[int], value: Sequence[int], *args, **kwargs) -> int:
+    return 2 * prod(query[:3]) * key[2] * (3 * query[3] + 2 * value[3])
 
 
-def _backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *args, out_val, **kwargs) -> int:
-    return 2 * query[..., 0].numel() * key.shape[2] * (3 * query.shape[3] + 2 * value.shape[3])
-
-
-_CPU_KERNEL = {
+_CPU_KERNEL = {  # formulas of the arguments' shapes
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
 }

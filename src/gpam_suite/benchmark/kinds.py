@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpam_suite.benchmark import core, model_kinds, preparation, whole_training
+from gpam_suite.benchmark import core, model_kinds, whole_training
 from gpam_suite.benchmark.comparison import Maker, Settings
 
 
@@ -22,12 +22,6 @@ class Kind:
     tolerance: float | None = None
 
 
-_PREPARE = (
-    "Parallel text through Moses, joint sub-words, dictionary and ids to fairseq's data, the same bytes from both: "
-    "`suite` is one command; `libraries` are the commands of sacremoses, subword-nmt and fairseq's preprocess (one "
-    "worker), one after another. Peak: of all processes at once; larger text: the training text "
-    f"{preparation.LARGER} times. Tokens are sub-words, ends of sentences counted."
-)
 _TRAIN = (
     "An update of `python -m gpam_fairseq train`, by the tokens a second of its log; a sample is a process of its own. "
     "`stock`: fairseq's model and step (GPAM_FAST=0); a mechanism: the plugin's model with the fast step. Peak: of the "
@@ -44,5 +38,4 @@ KINDS = {
     "step": Kind("Training step", _STEP, "stock", model_kinds.steps, 5e-3),
     "train": Kind("Whole training", _TRAIN, "stock", whole_training.contenders, 2e-3),
     "decode": Kind("Decoding step", _DECODE, "stock", model_kinds.decoding),
-    "prepare": Kind("Preparation", _PREPARE, "libraries", preparation.contenders, 0.0),
 }

@@ -36,7 +36,7 @@ _INTRODUCTION = """# Speed
 Made by `make benchmark` from `records/`. All contenders of a case run interleaved in one process. Times are medians
 over the repeats, with the quartiles; a ratio is the median over the repeats of the ratio of two times of one repeat.
 Before anything is timed, output and gradients are compared with float64 (core) or with the mechanism's weights times V
-(layer, step, decoding), and prepared data byte for byte; a contender that differs gets no time.
+(layer, step, decoding); a contender that differs gets no time.
 
 A contender named like a mechanism is the suite's own, as a model would run it; `softmax-tiled`, `dagpam-tiled` and the
 like force one backend. `stock`: fairseq's own model. `softmax-sdpa`: PyTorch's fused attention with the cheapest mask
@@ -104,7 +104,6 @@ def _row(found: Record, row: dict[str, Any], base: dict[str, Any], best: list[fl
         "tokens_per_second": tokens / median(seconds) if tokens and seconds else None,
         "peak_mib": _over(row.get("peak_bytes"), 2**20),
         "peak_ratio": _over(row.get("peak_bytes"), base.get("peak_bytes")),
-        "larger_peak_mib": _over(row.get("larger_peak_bytes"), 2**20),
         "cache_ratio": _over(row.get("cache_bytes"), base.get("cache_bytes")),
         "gflop": _over(row.get("flops"), 1e9),
         "error": row.get("error"),
@@ -135,16 +134,15 @@ def measured(goal: Mapping[str, Any], found: Record) -> float | None:
     rows = {row["contender"]: row for row in found["rows"]}
     quantity = goal.get("quantity", "seconds")
     ours = rows.get(goal.get("of", "dagpam"), {}).get(quantity)
-    theirs = rows.get(goal["to"], {}).get(goal.get("quantity_of_to", quantity))
+    theirs = rows.get(goal["to"], {}).get(quantity)
     if found["case"] != goal["case"] or not ours or not theirs:
         return None
     return median(_ratios(ours, theirs)) if quantity == "seconds" else ours / theirs
 
 
 def _goals(records: list[Record]) -> list[str]:
-    """What daGPAM and the preparation of data were meant to cost, where it was measured."""
+    """What daGPAM and the fast step were meant to cost, where it was measured."""
     titles = {"seconds": "time", "peak_bytes": "peak memory", "cache_bytes": "cache"}
-    titles["larger_peak_bytes"] = "peak memory with the larger text"
     table = []
     for goal, found in itertools.product(OmegaConf.load(CONFIGS / "benchmark.yaml").goals, records):
         ratio, most = measured(goal, found), goal.most
@@ -188,7 +186,6 @@ def section(found: Record) -> str:
         "Tokens/s": lambda line: number(line["tokens_per_second"], 0),
         "Peak MiB": lambda line: number(line["peak_mib"], 1),
         "Peak ×": lambda line: number(line["peak_ratio"]),
-        "With the larger text": lambda line: number(line["larger_peak_mib"], 1),
         "Cache ×": lambda line: number(line["cache_ratio"]),
         "GFLOP": lambda line: number(line["gflop"]),
         "Note": lambda line: line["note"] or MISSING,

@@ -15,7 +15,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives, environment
 
 FOLDER = "records"
-PACKAGES = ("python", "torch", "fairseq", "sacremoses", "subword-nmt")
+PACKAGES = ("python", "torch", "fairseq")
 
 
 def write(

@@ -8,8 +8,10 @@ The text is random: uniform words of ``types``, in lines whose lengths are sprea
 """
 
 import json
+import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -20,15 +22,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.attention import names
+from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender, Maker, Settings
-from gpam_suite.benchmark.processes import call
 from gpam_suite.common.tasks import LM
 from gpam_suite.inside.models import composed
 
 UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the first line is not counted
 _TOKENS = 150_000  # of the text: more than a sample reads
 _OWN_STEP = "-own-step"
-_COMMAND = [sys.executable, "-m", "gpam_fairseq"]
 _OPTIONS = {
     "task": ("tokens_per_sample", "sample_break_mode"),
     "dataset": ("max_tokens",),
@@ -145,14 +146,36 @@ def _write_text(folder: Path, case: Case, task: str, seed: int) -> None:
         (folder / f"train{ending}").write_text("".join(texts), encoding="utf-8")
         (folder / f"valid{ending}").write_text(texts[0], encoding="utf-8")  # fairseq wants one
     prefixes = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
-    call([*_COMMAND, "preprocess", *kind, *prefixes, "--destdir", folder / "bin"])
+    call(["preprocess", *kind, *prefixes, "--destdir", folder / "bin"])
 
 
 def _train(words: Iterable[object], fast: bool, settings: Settings) -> Sample:
     log = ["--seed", settings.seed, "--log-format", "json", "--log-interval", EVERY, "--num-workers", 0]
     log += ["--no-save", "--disable-validation", *([] if settings.device == "cuda" else ["--cpu"])]
     variables = {"GPAM_FAST": str(int(fast)), "OMP_NUM_THREADS": str(settings.threads)}
-    said, peak = call([*_COMMAND, "train", *words, *log], variables)
+    said, peak = call(["train", *words, *log], variables)
     rows = [json.loads(line.partition("| train_inner | ")[2]) for line in said if "| train_inner | " in line]
     tokens, speed = (statistics.median(float(row[key]) for row in rows[1:]) for key in ("wpb", "wps"))
     return Sample([float(row["loss"]) for row in rows], tokens / speed, tokens, peak)
+
+
+def call(words: Iterable[object], variables: Mapping[str, str] | None = None) -> tuple[list[str], int]:
+    """Run ``python -m gpam_fairseq WORDS`` with further environment ``variables``: the lines that it says, and the most
+    memory that it held, in bytes.
+
+    Raises:
+        UsageError: it fails, said in its last words.
+    """
+    command = [sys.executable, "-m", "gpam_fairseq", *map(str, words)]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        process = subprocess.Popen(
+            command, env={**os.environ, **(variables or {})}, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        lines = said.read().splitlines()
+    if process.returncode:
+        last = lines[-1] if lines else "it said nothing"
+        raise UsageError(f"{' '.join(command[1:4])} ended with {process.returncode}: {last}")
+    return lines, usage.ru_maxrss * 1024
