@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import statistics
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from gpam_suite.data import prepare
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.tools.cost import (
-    LAUNCHES_A_LAYER,
-    LAUNCHES_A_TENSOR,
+    LAUNCHES_A_BATCH,
+    LAUNCHES_AN_UPDATE,
     Workload,
     find_prepared,
     plan,
@@ -28,19 +27,18 @@ from gpam_suite.tools.cost import (
     saved_numbers,
     workload,
 )
-from gpam_suite.tools.devices import GPUS, UTILISATION, cpu, measured_cpu
+from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 # The machine of the published runs (AMD EPYC, one thread, its other hyperthread busy as it was then), as measured_cpu
 # found it in November 2026: 85 to 90 GFLOP/s in products of the runs' shapes.
-PUBLISHED_CPU = cpu(products=86e9, memory=8e9, label="AMD EPYC, one thread")
+PUBLISHED_CPU = Device("AMD EPYC, one thread", 86e9, half=None, memory=8e9, dollars=None, launch_seconds=0.0)
 MEASURED = {"lm_laptop", "lm_wikitext2_short", "nmt_laptop"}
 """The experiments that ran on it, with little beside them; of the others no speed is evidence."""
 WORK = Workload(
     parameters={"total": 1_000_000},
     tensors=10,
-    layers=2,
     flops_per_token=6e6,
     tokens_per_update=1000,
     batches=1,
@@ -54,14 +52,16 @@ WORK = Workload(
 )
 
 
-@cache
 def published() -> dict[tuple[str, str], list]:
     groups: dict[tuple[str, str], list] = {}
     for record in read_records(RESULTS):
         known = record["status"] == "finished" and record["hardware"]["processor"] == "AMD EPYC"
         if known and not record["hardware"]["gpu"]:
             groups.setdefault((record["experiment"], record["model"]), []).append(record)
-    return groups
+    return {key: own for key, own in groups.items() if key[0] in MEASURED or key[1] in ("softmax", "dagpam")}
+
+
+PUBLISHED = published()
 
 
 def configuration(record):
@@ -78,40 +78,24 @@ def measured(records, work) -> tuple[float, float] | None:
     return tuple(statistics.median(own[name] for own in alone) for name in names) if alone else None
 
 
-@cache
-def read_workload(experiment, model) -> tuple[list, Workload]:
-    records = published()[experiment, model]
-    return records, workload(configuration(records[0]))
-
-
-@pytest.mark.parametrize(
-    ("experiment", "model"),
-    [
-        (experiment, model)
-        for experiment, model in published()
-        if experiment in MEASURED or model in ("softmax", "dagpam")
-    ],
-)
-def test_published_runs_have_the_parameters_and_flops_of_the_plan(experiment, model):
-    records, work = read_workload(experiment, model)
+@pytest.mark.parametrize(("experiment", "model"), PUBLISHED)
+def test_published_runs_are_what_the_plan_says(experiment, model):
+    """Parameters and FLOPs; of those that had their cores alone also speed and time, within 20 %, from the
+    configuration alone: one rate and one utilisation for all; medians, as single runs of one configuration differ by
+    up to 50 % on a shared machine."""
+    records = PUBLISHED[experiment, model]
+    work = workload(configuration(records[0]))
     assert work.parameters["total"] == pytest.approx(records[0]["parameters"]["total"], rel=0.02)
     assert work.parameters["mechanism"] == records[0]["parameters"]["mechanism"]
     assert work.flops_per_token == pytest.approx(records[0]["flops"]["train_per_token"], rel=0.06)
-
-
-@pytest.mark.parametrize(("experiment", "model"), [key for key in published() if key[0] in MEASURED])
-def test_published_runs_took_what_the_plan_says(experiment, model):
-    """Within 20 %, from the configuration alone: one rate and one utilisation for all; medians, as single runs of
-    one configuration differ by up to 50 % on a shared machine."""
-    records, work = read_workload(experiment, model)
-    found = measured(records, work)
-    if found is None:
-        pytest.skip("every run of this row shared its cores with other work, by its own clock and log")
-    predicted = price(work, PUBLISHED_CPU, 1, UTILISATION["fp32"])
-    reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.fp32
-    assert 0.44 <= reached <= 0.58  # as gpam_suite.tools.devices and docs/plan.md say
-    assert predicted.tokens_per_second == pytest.approx(found[0], rel=0.2)
-    assert predicted.hours * 3600 == pytest.approx(found[1], rel=0.2)
+    found = measured(records, work) if experiment in MEASURED else None
+    assert found or experiment not in ("lm_laptop", "nmt_laptop")
+    if found is not None:
+        predicted = price(work, PUBLISHED_CPU, 1, UTILISATION["fp32"])
+        reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.fp32
+        assert 0.44 <= reached <= 0.58  # as gpam_suite.tools.devices and docs/plan.md say
+        assert predicted.tokens_per_second == pytest.approx(found[0], rel=0.2)
+        assert predicted.hours * 3600 == pytest.approx(found[1], rel=0.2)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -123,7 +107,7 @@ def test_every_experiment_has_a_plan(experiment, capsys, tmp_path):
 
 
 def test_a_known_vocabulary_gives_the_parameters_of_the_record():
-    records = published()["lm_wikitext2_short", "softmax"]
+    records = PUBLISHED["lm_wikitext2_short", "softmax"]
     cfg = configuration(records[0])
     vocabulary = records[0]["parameters"]["embedding"] // cfg.fairseq.model.decoder_embed_dim
     work = workload(cfg, vocabulary=vocabulary)
@@ -160,16 +144,16 @@ def test_price_by_hand():
     assert (alone.activation_bytes, four.activation_bytes) == (1000 * (400 + 600), 250 * (400 + 600))
     held = [priced(count, batches=2).activation_bytes for count in (1, 2, 4)]  # they are in memory one after another
     assert held == [500 * (400 + 600), 500 * (400 + 600), 250 * (400 + 600)]
+    validated = priced(1, validation_tokens=1e6)
+    assert validated.hours * 3600 == pytest.approx(alone.hours * 3600 + 2e6 * 1e6 / 0.5e12)
     half = priced(1, precision="bf16")
     assert half.seconds_per_update == pytest.approx(6e9 / 2e12)
     assert (half.state_bytes, half.activation_bytes) == (20e6, 1000 * (200 + 600))
-    validated = priced(1, validation_tokens=1e6)
-    assert validated.hours * 3600 == pytest.approx(alone.hours * 3600 + 2e6 * 1e6 / 0.5e12)
     slow = dataclasses.replace(device, launch_seconds=1e-3)
     launching, twice = priced(8, slow), priced(1, slow, batches=2)
     assert (launching.starts_operations, alone.starts_operations) == (True, False)
-    assert launching.seconds_per_update == pytest.approx((2 * LAUNCHES_A_LAYER + 10 * LAUNCHES_A_TENSOR) * 1e-3)
-    assert twice.seconds_per_update == pytest.approx((4 * LAUNCHES_A_LAYER + 10 * LAUNCHES_A_TENSOR) * 1e-3)
+    assert launching.seconds_per_update == pytest.approx(10 * (LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
+    assert twice.seconds_per_update == pytest.approx(10 * (2 * LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
 
 
 class Operations(TorchDispatchMode):
@@ -178,10 +162,7 @@ class Operations(TorchDispatchMode):
     NOTHING = frozenset(
         ("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze")
     ) | {"detach", "alias", "as_strided", "split", "unbind", "empty", "empty_like", "_reshape_alias"}
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
+    count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.count += func._overloadpacket.__name__ not in self.NOTHING
@@ -200,9 +181,8 @@ def test_operations_of_an_update(case, attention):
         loss_of(small, model, data).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)
         adam.step()
-    layers = small.layers * (1 if small.task == "lm" else 2)
-    expected = LAUNCHES_A_LAYER * layers + LAUNCHES_A_TENSOR * sum(1 for _ in model.parameters())
-    assert seen.count == pytest.approx(expected, rel=0.35)
+    tensors = sum(1 for _ in model.parameters())
+    assert seen.count == pytest.approx((LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * tensors, rel=0.35)
 
 
 @pytest.mark.parametrize("case", ["lm_laptop", "nmt_laptop"])

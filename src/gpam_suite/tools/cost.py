@@ -17,7 +17,7 @@ import torch
 from fairseq.models import build_model
 from omegaconf import DictConfig, OmegaConf
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark.models import dictionary
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.tasks import RECALL
@@ -25,13 +25,13 @@ from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
 from gpam_suite.data import Prepared
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
-from gpam_suite.tools.devices import UTILISATION, Device, find_device
+from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
 FILL = 0.85
 """Target tokens of a batch of sentences over ``max_tokens``, which counts padding and the longer side: 0.87 on the
 generated CLDR pairs and 0.83 on Multi30k, with batches of 1,024."""
-LAUNCHES_A_LAYER, LAUNCHES_A_TENSOR = 110, 10
-"""Operations of a layer's forward and backward pass, and of clipping and fairseq's Adam for each parameter tensor."""
+LAUNCHES_A_BATCH, LAUNCHES_AN_UPDATE = 6, 10
+"""Operations for each parameter tensor: of the forward and backward pass, and of clipping and fairseq's Adam."""
 SPECIAL_SYMBOLS, VOCABULARY_MULTIPLE = 4, 8  # of fairseq's dictionary
 
 
@@ -42,7 +42,6 @@ class Workload:
 
     parameters: dict[str, int]
     tensors: int
-    layers: int
     flops_per_token: float
     tokens_per_update: float
     batches: float
@@ -71,7 +70,11 @@ class Price:
 
 
 def plan(cfg: DictConfig) -> None:
-    """Print the plan of a configuration (``configs/plan.yaml``)."""
+    """Print the plan of a configuration (``configs/plan.yaml``).
+
+    Raises:
+        UsageError: a wrong option, or what :func:`workload` and :func:`price` refuse.
+    """
     check(cfg)
     counts = [1] if cfg.device == "cpu" else list(cfg.devices)
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
@@ -79,15 +82,20 @@ def plan(cfg: DictConfig) -> None:
     for key in ("utilisation", "dollars", "vocabulary", "sentence"):
         if cfg[key] is not None and (isinstance(cfg[key], str | bool) or cfg[key] <= 0):
             raise UsageError(f"{key}: got {cfg[key]}, wanted a number above zero")
+    if cfg.device not in (known := [*GPUS, "cpu"]):
+        meant = did_you_mean(cfg.device, known)
+        raise UsageError(f"device: got '{cfg.device}'{meant}, wanted one of {', '.join(known)}")
     work = workload(cfg, find_prepared(cfg), cfg.vocabulary, cfg.sentence)
-    device = find_device(cfg.device, cfg.gpu.threads, (round(work.tokens_per_update), *work.widths))
+    if cfg.device == "cpu":
+        device = measured_cpu(cfg.gpu.threads, round(work.tokens_per_update), *work.widths)
+    else:
+        device = GPUS[cfg.device]
     utilisation = cfg.utilisation or UTILISATION[work.precision]
     dollars = device.dollars if cfg.dollars is None else cfg.dollars
     prices = [price(work, device, n, utilisation, dollars) for n in counts]
     origin = "given" if cfg.utilisation else "measured on published runs" if cfg.device == "cpu" else "assumed"
-    what = f"{utilisation:.0%} reached ({origin})"
     print(f"{cfg.experiment_name}: {cfg.model.label}, recipe {cfg.recipe.name}, data {cfg.dataset.label}")
-    print("\n".join(lines(work, device, prices, what, dollars)))
+    print("\n".join(lines(work, device, prices, f"{utilisation:.0%} reached ({origin})", dollars)))
 
 
 def find_prepared(cfg: DictConfig) -> Prepared | None:
@@ -118,29 +126,31 @@ def workload(
     sizes = _vocabularies(cfg, prepared, vocabulary, assumed)
     model = build_on_meta(complete, *sizes)
     sample, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
-    target, source = float(TRANSLATION_LENGTH), float(TRANSLATION_LENGTH)
-    if sentence is not None and not sample:
-        target, source = float(sentence), float(sentence)
-    elif prepared is not None or sample:
+    if sample or (prepared is not None and sentence is None):
         target, source = lengths(prepared, sample)
     else:
-        assumed.append(f"sentences of {TRANSLATION_LENGTH} tokens")
+        target = source = float(sentence or TRANSLATION_LENGTH)
+        assumed += [] if sentence else [f"sentences of {TRANSLATION_LENGTH} tokens"]
     fill = most // sample * sample / most if sample else FILL
     if not sample:
         assumed.append(f"{FILL:.0%} of max_tokens are target tokens")
-    frequencies, common = complete.optimization.update_freq, complete.common
-    batches = sum(frequencies) / len(frequencies)
+    logits = sizes[-1]
+    if complete.criterion.get("_name") == "adaptive_loss" and (
+        cutoffs := complete.model.get("adaptive_softmax_cutoff")
+    ):
+        frequent, *others = str(cutoffs).split(",")
+        logits = int(frequent) + 1 + len(others)  # and one for each cluster of the other words
+    batches = sum(complete.optimization.update_freq) / len(complete.optimization.update_freq)
     return Workload(
         parameters=count_parameters(model),
         tensors=sum(1 for _ in model.parameters()),
-        layers=sum(len(stack.layers) for stack in _stacks(model)),
         flops_per_token=train_flops_per_token(model, target, source),
         tokens_per_update=most * fill * batches,
         batches=batches,
         updates=complete.optimization.max_update,
         saved=saved_numbers(model, max(target, source or 0.0)),
-        logits=_logits(complete, sizes[-1]),
-        precision="bf16" if common.bf16 else "fp16" if common.fp16 else "fp32",
+        logits=logits,
+        precision="bf16" if complete.common.bf16 else "fp16" if complete.common.fp16 else "fp32",
         validation_tokens=_validation_tokens(cfg, prepared, complete, assumed),
         widths=(complete.model.decoder_embed_dim, complete.model.decoder_ffn_embed_dim),
         assumed=tuple(assumed),
@@ -157,47 +167,29 @@ def build_on_meta(complete: DictConfig, source: int, target: int) -> Any:
         return build_model(OmegaConf.create(OmegaConf.to_container(complete.model)), task)
 
 
-def _stacks(model: Any) -> list[Any]:
-    return [stack for stack in (getattr(model, "encoder", None), model.decoder) if stack is not None]
-
-
-def _logits(complete: DictConfig, vocabulary: int) -> int:
-    """Logits of a token: all, or those of an adaptive softmax's frequent words and one for each further cluster."""
-    cutoffs = complete.model.get("adaptive_softmax_cutoff")
-    if complete.criterion.get("_name") != "adaptive_loss" or not cutoffs:
-        return vocabulary
-    clusters = str(cutoffs).split(",")
-    return int(clusters[0]) + len(clusters)
-
-
 def _vocabularies(cfg: DictConfig, prepared: Prepared | None, given: int | None, assumed: list[str]) -> tuple[int, int]:
-    """Entries of the source and target dictionaries; the same twice for a language model."""
+    """Entries of the source and target dictionaries; the same twice for a language model. Before the preparation there
+    are as many as sub-words were asked for, or as the data set says that it has."""
     if given is not None:
         return given, given
     if prepared is not None:
         found = prepared.manifest["dictionary"]
         return (found["source"], found["target"]) if isinstance(found, dict) else (found, found)
-    symbols = _expected_symbols(cfg)
+    dataset = cfg.dataset
+    if cfg.preprocessing.bpe in ("subword_nmt", "sentencepiece"):
+        symbols = cfg.preprocessing.bpe_size
+    elif dataset.task == RECALL.name:
+        symbols = dataset["values"] + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
+    else:
+        symbols = dataset.get("types") or OmegaConf.select(dataset, "expect.train.types")
     if symbols is None:
         raise UsageError(
-            f"the vocabulary of data set {cfg.dataset.name} is not known before it is prepared; give it as "
+            f"the vocabulary of data set {dataset.name} is not known before it is prepared; give it as "
             "vocabulary=NUMBER, or prepare the data first (scripts/prepare.py)"
         )
     size = ceil((symbols + SPECIAL_SYMBOLS) / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     assumed.append(f"a vocabulary of {size:,}")
     return size, size
-
-
-def _expected_symbols(cfg: DictConfig) -> int | None:
-    """Symbols that the text will have: sub-words as many as were asked for, bytes or words as the data set says."""
-    dataset = cfg.dataset
-    if cfg.preprocessing.bpe in ("subword_nmt", "sentencepiece"):
-        return cfg.preprocessing.bpe_size
-    if dataset.get("types") is not None:
-        return dataset.types
-    if dataset.task == RECALL.name:
-        return dataset["values"] + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
-    return OmegaConf.select(cfg, "dataset.expect.train.types")
 
 
 def _validation_tokens(cfg: DictConfig, prepared: Prepared | None, complete: DictConfig, assumed: list[str]) -> float:
@@ -206,10 +198,10 @@ def _validation_tokens(cfg: DictConfig, prepared: Prepared | None, complete: Dic
         counts = prepared.manifest["splits"]["valid"]
         size = (counts.get("target") or counts)["tokens"]
     else:
-        size = OmegaConf.select(cfg, "dataset.expect.valid.tokens") or OmegaConf.select(cfg, "dataset.split.valid")
+        size = OmegaConf.select(cfg, "dataset.expect.valid.tokens") or OmegaConf.select(cfg, "dataset.split.valid") or 0
         assumed.append(f"validation sets of {size:,} tokens" if size else "validations that take no time")
     every = complete.dataset.validate_interval_updates
-    return (size or 0) * (complete.optimization.max_update // every if every else 0)
+    return size * (complete.optimization.max_update // every) if every else 0
 
 
 def saved_numbers(model: Any, length: float) -> float:
@@ -218,30 +210,23 @@ def saved_numbers(model: Any, length: float) -> float:
     A layer of width ``d`` and feed-forward width ``f`` keeps: the inputs of its two layer norms and what they give
     (4 d), queries, keys, values, the attention's output and what goes into the output projection (5 d), the hidden
     units (f); cross attention: the input and output of its layer norm, queries, output, its projection's input (5 d)
-    and keys and values of the source (2 d). A dropout mask behind each block is a byte a number. An attention keeps its
-    weights (:func:`_kept_weights`), as it does on a CPU for rows of up to a few hundred keys; longer rows and a fused
-    kernel on a GPU keep fewer, so long samples are overestimated.
+    and keys and values of the source (2 d). An attention keeps ``heads x length`` weights a branch, and for each branch
+    after the first a query before and after its map (2 d): so on a CPU for rows of up to a few hundred keys; longer
+    rows and a fused kernel on a GPU keep fewer, so long samples are overestimated.
     """
     saved = 0.0
-    for layer in (layer for stack in _stacks(model) for layer in stack.layers):
-        width, hidden = layer.fc1.in_features, layer.fc1.out_features
-        mask = width / 4 if layer.dropout_module.p else 0.0
-        saved += 9 * width + hidden + 2 * mask + _kept_weights(layer.self_attn, length)
-        if getattr(layer, "encoder_attn", None) is not None:
-            saved += 7 * width + mask + _kept_weights(layer.encoder_attn, length)
+    for layer in (
+        layer for stack in (getattr(model, "encoder", None), model.decoder) if stack for layer in stack.layers
+    ):
+        cross = getattr(layer, "encoder_attn", None)
+        saved += (9 + 7 * (cross is not None)) * layer.fc1.in_features + layer.fc1.out_features
+        for attention in filter(None, (layer.self_attn, cross)):
+            mechanism, keys = attention.mechanism, round(length)
+            site = mechanism.site
+            flops = mechanism.facts.flops(site, keys, keys, mechanism.options)
+            branches = max(1, flops // (2 * keys**2 * site.embed_dim) - 1)  # products but for the one with the values
+            saved += branches * site.num_heads * length + (branches - 1) * 2 * site.embed_dim
     return saved
-
-
-def _kept_weights(attention: Any, keys: float) -> float:
-    """``heads x keys`` numbers a branch, and for each branch after the first a query before and after its map (2 d).
-
-    Branches are the products of the mechanism's formula less the one with the values.
-    """
-    mechanism = attention.mechanism
-    site, length = mechanism.site, round(keys)
-    products = mechanism.facts.flops(site, length, length, mechanism.options) // (2 * length**2 * site.embed_dim)
-    branches = max(products - 1, 1)
-    return branches * site.num_heads * keys + (branches - 1) * 2 * site.embed_dim
 
 
 def price(work: Workload, device: Device, devices: int, utilisation: float, dollars: float | None = None) -> Price:
@@ -254,7 +239,7 @@ def price(work: Workload, device: Device, devices: int, utilisation: float, doll
     reached = devices * device.peak(work.precision) * utilisation
     arithmetic = work.flops_per_token * work.tokens_per_update / reached
     batches = max(1.0, work.batches / devices)  # one after another on each device
-    launches = (LAUNCHES_A_LAYER * work.layers * batches + LAUNCHES_A_TENSOR * work.tensors) * device.launch_seconds
+    launches = (LAUNCHES_A_BATCH * batches + LAUNCHES_AN_UPDATE) * work.tensors * device.launch_seconds
     seconds = max(arithmetic, launches)
     hours = (seconds * work.updates + work.flops_per_token / 3 * work.validation_tokens / reached) / 3600
     tokens = work.tokens_per_update / devices / batches

@@ -4,14 +4,13 @@ Peaks are of dense matrix products (no sparsity) in FLOP/s, two a multiply-add. 
 leaves off for matrix products and fairseq does not switch on.
 """
 
-import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch.utils.benchmark import Timer
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError
 from gpam_suite.common.formatting import plural
 from gpam_suite.records.environment import hardware
 
@@ -65,51 +64,17 @@ GPUS = {
 }
 
 
-def find_device(name: str, threads: int, product: tuple[int, int, int]) -> Device:
-    """A GPU by its name, or ``cpu``: this machine, measured with a ``product`` (rows, inner width, columns).
-
-    Raises:
-        UsageError: no such device.
-    """
-    if name == "cpu":
-        return measured_cpu(threads, *product)
-    if name not in GPUS:
-        known = [*GPUS, "cpu"]
-        raise UsageError(f"device: got '{name}'{did_you_mean(name, known)}, wanted one of {', '.join(known)}")
-    return GPUS[name]
-
-
-def cpu(products: float, memory: float, label: str) -> Device:
-    """One CPU process with ``products`` FLOP/s in matrix products; starting operations is part of its utilisation."""
-    return Device(label, products, None, memory, None, launch_seconds=0.0)
-
-
 def measured_cpu(threads: int, rows: int, inner: int, columns: int) -> Device:
-    """This processor, from the three float32 products of a linear layer (forward, and both gradients): the median of
-    half a second's repeats.
+    """This processor, one process of it, from the three float32 products of a linear layer (forward, and both
+    gradients): the median of half a second's repeats. Starting operations is part of its utilisation.
 
     One thread is timed by the processor time that it gets, so that other processes that take turns with it do not
     count; what they take from a shared core, cache and memory does.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        x, w, g = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(rows, columns)
-        seconds = _median_seconds(lambda: (x @ w.t(), g @ w, g.t() @ x), threads)
-    finally:
-        torch.set_num_threads(before)
+    given = {"x": torch.randn(rows, inner), "w": torch.randn(columns, inner), "g": torch.randn(rows, columns)}
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    timer = Timer("x @ w.t(); g @ w; g.t() @ x", globals=given, timer=clock, num_threads=threads)
+    products = 6 * rows * inner * columns / timer.blocked_autorange(min_run_time=0.5).median
     found = hardware()
     label = f"{found['processor']}, {plural(threads, 'thread')}, measured now"
-    return cpu(6 * rows * inner * columns / seconds, found["memory_bytes"], label)
-
-
-def _median_seconds(work: Callable[[], object], threads: int) -> float:
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    work()
-    seconds: list[float] = []
-    began = time.perf_counter()
-    while len(seconds) < 5 or time.perf_counter() - began < 0.5:
-        start = clock()
-        work()
-        seconds.append(clock() - start)
-    return statistics.median(seconds)
+    return Device(label, products, half=None, memory=found["memory_bytes"], dollars=None, launch_seconds=0.0)
