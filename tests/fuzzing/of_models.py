@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from safetensors.torch import save
+from safetensors.torch import save_model
 
 from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
@@ -77,17 +77,15 @@ def _exported(folder: Path) -> dict[str, Any]:
         from omegaconf import OmegaConf
 
         from gpam_suite.data.binarise import load_dictionary
-        from gpam_suite.tools.pretrained import unshared
 
         (folder / "dict.txt").write_text("a 3\nb 2\nc 1\nd 1\n", encoding="utf-8")
         dictionary = load_dictionary(folder / "dict.txt")
         model = build_model(complete.model, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
+        save_model(model, str(folder / "model.safetensors"))
         sections = {name: OmegaConf.to_container(complete[name]) for name in ("task", "model")}
         files = {
             "dict.txt": (folder / "dict.txt").read_bytes(),
-            "model.safetensors": save(
-                {name: tensor.contiguous() for name, tensor in unshared(model.state_dict()).items()}
-            ),
+            "model.safetensors": (folder / "model.safetensors").read_bytes(),
         }
         _EXPORTED["files"] = files
         _EXPORTED["config"] = {

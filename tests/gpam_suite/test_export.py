@@ -124,7 +124,7 @@ def test_what_a_model_cannot_do_is_said(lm, nmt):
         load("nowhere")
     with pytest.raises(UsageError, match="the text is empty"):
         load(lm[1]).perplexity("")
-    with pytest.raises(UsageError, match=r"sentence 1 .* has \d+ sub-words"):
+    with pytest.raises(UsageError, match=r"sentence 1 has \d+ sub-words"):
         load(nmt[1]).translate("a " * 5000)
 
 

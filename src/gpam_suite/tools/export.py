@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
-from safetensors.torch import save
+from safetensors.torch import save_model
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically, write_files
@@ -12,11 +12,11 @@ from gpam_suite.common.formatting import count, number
 from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
-from gpam_suite.data.text.lines import sha256
+from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.trained import Trained, open_trained
 from gpam_suite.records.folder import Record
-from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS, unshared
+from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS
 
 CARD = "README.md"
 
@@ -55,8 +55,8 @@ def _write(output: Path, run: Trained) -> None:
     files = {name: (prepared.bin / name).read_bytes() for name in dictionaries}
     if name := BPE_FILES.get(prepared.manifest["preprocessing"]["bpe"]):
         files[name] = (prepared.folder / "bpe" / name).read_bytes()
-    tensors = {name: tensor.contiguous() for name, tensor in unshared(model.state_dict()).items()}
-    files[WEIGHTS] = save(tensors, metadata={"format": "pt"})
+    write_files({output / name: content for name, content in {**files, CARD: card(run.record, prepared)}.items()})
+    save_model(model, str(output / WEIGHTS), metadata={"format": "pt"})
     config = {
         "format": FORMAT,
         "task": prepared.task,
@@ -66,10 +66,8 @@ def _write(output: Path, run: Trained) -> None:
         "evaluation": OmegaConf.to_container(run.cfg.evaluation, resolve=True),
         "dictionaries": dictionaries,
         "fairseq": sections,
-        "files": {name: sha256(content) for name, content in files.items()},
+        "files": {name: file_sha256(output / name) for name in (*files, WEIGHTS)},
     }
-    files[CARD] = card(run.record, prepared)
-    write_files({output / name: content for name, content in files.items()})
     write_atomically(output / CONFIG, json.dumps(config, indent=1, ensure_ascii=False) + "\n")  # last: complete with it
 
 
