@@ -61,24 +61,18 @@ class Inputs:
         sizes += [(batch, shape.length, heads * dim), sizes[0]]
         self.leaves = [drawn(*size).requires_grad_() for size in sizes]
         self.upstream = drawn(batch, heads, shape.length, dim)
-        self.padding = None
+        padding = None
         if shape.padded:
-            self.padding = torch.zeros(batch, self.source, dtype=torch.bool, device=self.device)
-            self.padding[: batch // 3, self.source * 2 // 3 :] = True
+            padding = torch.zeros(batch, self.source, dtype=torch.bool, device=self.device)
+            padding[: batch // 3, self.source * 2 // 3 :] = True
+        self.masks = {"key_padding_mask": padding, "causal": shape.causal}
         self.rows = torch.arange(shape.length)
-        if batch * heads * shape.length * self.source > MOST_SCORES:
+        self.whole = batch * heads * shape.length * self.source <= MOST_SCORES
+        if not self.whole:
             between = torch.randperm(shape.length - 2, generator=generator)[: SAMPLED_ROWS - 2] + 1
             self.rows = torch.cat([torch.tensor([0, shape.length - 1]), between]).sort().values
         self.at_rows = torch.zeros_like(self.upstream)
         self.at_rows[:, :, self.rows] = self.upstream[:, :, self.rows]
-
-    @property
-    def whole(self) -> bool:
-        return len(self.rows) == self.shape.length
-
-    @property
-    def masks(self) -> dict[str, Any]:
-        return {"key_padding_mask": self.padding, "causal": self.shape.causal}
 
     @staticmethod
     def views(leaves: list[Tensor]) -> list[Tensor]:
@@ -101,14 +95,14 @@ class Inputs:
             self.prepare(name, mechanism, leaves)
             q, k, v, x = self.views(leaves)
             return mechanism(q, k, v, query_input=x, need_weights=True, **self.masks)[0]
-        rows = []
+        rows, padding = [], self.masks["key_padding_mask"]
         for row in self.rows.tolist():
             at, seen = slice(row, row + 1), slice(row + 1 if self.shape.causal else self.source)
             of_row = [leaves[0][at], leaves[1][seen], leaves[2][seen], leaves[3][:, at], leaves[4][at]]
-            padding = None if self.padding is None else self.padding[:, seen]
+            hidden = None if padding is None else padding[:, seen]
             self.prepare(name, mechanism, of_row)
             q, k, v, x = self.views(of_row)
-            rows.append(mechanism(q, k, v, query_input=x, key_padding_mask=padding, need_weights=True)[0])
+            rows.append(mechanism(q, k, v, query_input=x, key_padding_mask=hidden, need_weights=True)[0])
         return torch.cat(rows, 2)
 
 

@@ -10,7 +10,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from gpam.attention import mechanism_class
+from gpam.attention import mechanism_class, names
 from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender, Maker, Settings, relative_error
 from gpam_suite.benchmark.counting import count_flops
@@ -23,16 +23,17 @@ from gpam_suite.benchmark.models import (
     build,
     by_weights,
     case_of,
-    contender_names,
     gradients,
     loss_of,
 )
+from gpam_suite.benchmark.peers import PEERS
 from gpam_suite.benchmark.profiling import profiled, time_shares
 from gpam_suite.common.tasks import NMT
 
 State = dict[str, dict[str, Tensor | None]]
 Wanted = dict[str, list[Tensor]]
 """The right numbers of a mechanism, made by the first of its contenders: for softmax that is stock fairseq itself."""
+OfModel = Callable[[str, nn.Module, Wanted], Contender]
 
 
 def layers(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], Maker]:
@@ -129,7 +130,10 @@ def decoding(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], M
             return relative_error([decode()[0]], wanted[of])
 
         def measure() -> dict[str, Any]:
-            facts = {"tokens": case.tokens, "steps": case.length, "cache_bytes": cache_bytes(decode()[1])}
+            """The cache is what a state keeps for each hypothesis: keys, values, a mechanism's own; not the padding."""
+            entries = [(name, kept) for entry in decode()[1].values() for name, kept in entry.items()]
+            cache = sum(kept.nbytes for name, kept in entries if kept is not None and name != "prev_key_padding_mask")
+            facts = {"tokens": case.tokens, "steps": case.length, "cache_bytes": cache}
             return facts | {"flops": count_flops(decode), "shares": time_shares(decode)}
 
         return Contender(decode, error, measure)
@@ -137,17 +141,10 @@ def decoding(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], M
     return _every_contender(case, settings, make)
 
 
-def cache_bytes(state: State) -> int:
-    """Bytes that an incremental state keeps for each hypothesis: keys, values, a mechanism's own; not the padding."""
-    kept = [tensor for entry in state.values() for name, tensor in entry.items() if name != "prev_key_padding_mask"]
-    return sum(tensor.numel() * tensor.element_size() for tensor in kept if tensor is not None)
-
-
-def _every_contender(
-    case: Case, settings: Settings, make: Callable[[str, nn.Module, Wanted], Contender]
-) -> tuple[list[str], Maker]:
+def _every_contender(case: Case, settings: Settings, make: OfModel) -> tuple[list[str], Maker]:
     """``make(mechanism, model, numbers wanted so far)`` for stock fairseq, the registry and the peers."""
-    of = contender_names()
+    of = {"stock": "softmax"} | {name: name for name in names()}
+    of |= {name: peer.of for name, peer in PEERS.items() if name != "softmax-fairseq"}  # which stock itself is
     wanted: Wanted = {}
     return list(of), lambda name: make(of[name], build(case, name, settings.seed).to(settings.device), wanted)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gpam_fairseq  # noqa: F401  (before fairseq)
+from gpam_fairseq.attention import GPAMMultiheadAttention
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from gpam.attention import Mechanism, names
+from gpam.attention import Mechanism
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark.comparison import Settings
-from gpam_suite.benchmark.peers import PEERS, Replaced, put_in_place
+from gpam_suite.benchmark.peers import PEERS, Replaced
 from gpam_suite.common.tasks import LM, NMT
 
 PAD, EOS, FIRST = 1, 2, 4  # of every fairseq dictionary: padding, the end of a sentence, the first word
@@ -72,12 +72,6 @@ def case_of(shape: Mapping[str, Any]) -> Case:
     return dataclasses.replace(CASES[name], **changed)
 
 
-def contender_names() -> dict[str, str]:
-    """Every contender of a whole model and the mechanism it computes: stock fairseq, the registry, the peers."""
-    peers = {name: peer.of for name, peer in PEERS.items() if name != "softmax-fairseq"}
-    return {"stock": "softmax"} | {name: name for name in names()} | peers
-
-
 def dictionary(size: int) -> Dictionary:
     """A fairseq dictionary of ``size`` entries, its special symbols counted."""
     made = Dictionary()
@@ -106,8 +100,9 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
     peer = PEERS.get(contender)
     attention = contender if peer is None else peer.of
     model = build_model(OmegaConf.create({"_name": f"gpam_{case.task}", "attention": attention, **shape}), task)
-    if peer is not None:
-        put_in_place(model, peer)
+    for module in model.modules() if peer is not None else []:
+        if isinstance(module, GPAMMultiheadAttention):
+            module.mechanism = Replaced(module.mechanism, peer.compute)
     return model.train()
 
 

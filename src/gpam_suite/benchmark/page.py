@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from gpam_suite.config.compose import CONFIGS
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
 from gpam_suite.report.tables import csv_text, six_digits
 
-DRAWN = (  # softmax and daGPAM in the colours that they have in all figures
+DRAWN = (
     "softmax",
     "dagpam",
     "softmax-naive",
@@ -28,6 +28,7 @@ DRAWN = (  # softmax and daGPAM in the colours that they have in all figures
     "dagpam-two-calls",
     "differential-authors",
 )
+"""In the figure: softmax and daGPAM first, for the colours that they have in all figures."""
 PROFILED = ("stock", "softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpam-naive")
 """Whose time is shown by what it goes into."""
 
@@ -49,7 +50,6 @@ products allows without keeping N x N numbers (`src/gpam_suite/benchmark/countin
 the best softmax. Peak: the most bytes held at once in one forward and backward pass beyond inputs and parameters.
 GFLOP: the matrix products that run.
 """
-
 
 Record = dict[str, Any]
 
@@ -77,14 +77,14 @@ def rows(found: Record) -> list[dict[str, Any]]:
     by_name = {row["contender"]: row for row in found["rows"]}
     base = by_name.get(KINDS[found["kind"]].baseline, {})
     softmaxes = [row for name, row in by_name.items() if name.partition("-")[0] in ("softmax", "stock")]
-    best = min((row["seconds"] for row in softmaxes if row.get("seconds")), key=median, default=None)
-    return [_row(found, row, base, best) for row in found["rows"]]
+    best = min((row["seconds"] for row in softmaxes if row.get("seconds")), key=median, default=[])
+    return [_line(found, row, base, best) for row in found["rows"]]
 
 
-def _row(found: Record, row: dict[str, Any], base: dict[str, Any], best: list[float] | None) -> dict[str, Any]:
-    seconds, limit, tokens = row.get("seconds"), row.get("limit"), row.get("tokens")
-    low, middle, high = _quartiles([1000 * each / row.get("steps", 1) for each in seconds or []])
-    ratio_low, ratio, ratio_high = _quartiles(_ratios(seconds, base.get("seconds")))
+def _line(found: Record, row: dict[str, Any], base: dict[str, Any], best: list[float]) -> dict[str, Any]:
+    seconds, limit, tokens = row.get("seconds", []), row.get("limit"), row.get("tokens")
+    low, middle, high = _quartiles([1000 * each / row.get("steps", 1) for each in seconds])
+    ratio_low, ratio, ratio_high = _quartiles(_ratios(seconds, base.get("seconds", [])))
     to_best = _quartiles(_ratios(seconds, best))[1]
     return {
         "case": found["case"],
@@ -112,16 +112,11 @@ def _row(found: Record, row: dict[str, Any], base: dict[str, Any], best: list[fl
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    if not values:
-        return None, None, None
-    if len(values) == 1:
-        return values[0], values[0], values[0]
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return low, median(values), high
+    return tuple(np.quantile(values, (0.25, 0.5, 0.75)).tolist()) if values else (None, None, None)
 
 
-def _ratios(seconds: list[float] | None, base: list[float] | None) -> list[float]:
-    return [mine / theirs for mine, theirs in zip(seconds or [], base or [], strict=False)]
+def _ratios(seconds: list[float], base: list[float]) -> list[float]:
+    return [mine / theirs for mine, theirs in zip(seconds, base, strict=False)]
 
 
 def _over(value: float | None, unit: float | None) -> float | None:
@@ -195,8 +190,13 @@ def section(found: Record) -> str:
     table = {title: cells for title, cells in table.items() if set(cells) != {MISSING}}
     body = [[line["contender"], *cells] for line, *cells in zip(lines, *table.values(), strict=True)]
     shape = ", ".join(f"{key} {value}" for key, value in found["shape"].items())
-    title = f"### {found['case']}, {record.device(found)}"
-    return f"{title}\n\n{shape}. {_where(found)}\n\n{markdown(['Contender', *table], body)}"
+    settings, source = found["settings"], found.get("git")
+    where = f"{settings['threads']} of {found['hardware']['cores']} cores, {settings['repeats']} repeats"
+    commit = f", source {source['commit'][:7]}{' with changes' if source['dirty'] else ''}" if source else ""
+    title = (
+        f"### {found['case']}, {record.device(found)}\n\n{shape}. {where}, torch {found['versions']['torch']}{commit}."
+    )
+    return f"{title}\n\n{markdown(['Contender', *table], body)}"
 
 
 def _spread(line: dict[str, Any], key: str) -> str:
@@ -204,15 +204,6 @@ def _spread(line: dict[str, Any], key: str) -> str:
         return MISSING
     digits = 2 if line[key] < 100 else 0
     return f"{number(line[key], digits)} [{number(line[f'{key}_low'], digits)}, {number(line[f'{key}_high'], digits)}]"
-
-
-def _where(found: Record) -> str:
-    settings, source = found["settings"], found.get("git")
-    commit = f", source {source['commit'][:7]}{' with changes' if source['dirty'] else ''}" if source else ""
-    return (
-        f"{settings['threads']} of {found['hardware']['cores']} cores, {settings['repeats']} repeats, "
-        f"torch {found['versions']['torch']}{commit}."
-    )
 
 
 def _plots(records: list[Record]) -> list[Plot]:

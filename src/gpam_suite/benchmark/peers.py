@@ -1,14 +1,12 @@
 """The same attention as others compute it: PyTorch, fairseq, the textbook, the authors of differential attention.
 
 Each is a function ``(mechanism, q, k, v, key_padding_mask, causal) -> output`` of a mechanism's own parameters, in the
-mechanism's shapes, so that it can stand in the mechanism's place in any model (:func:`put_in_place`).
+mechanism's shapes, so that it can stand in the mechanism's place in any model (:class:`Replaced`).
 """
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-
-from gpam_fairseq.attention import GPAMMultiheadAttention
 
 import torch
 from torch import Tensor, nn
@@ -135,10 +133,3 @@ class Replaced(nn.Module):
 
     def after_heads(self, output: Tensor) -> Tensor:
         return self.mechanism.after_heads(output)
-
-
-def put_in_place(model: nn.Module, peer: Peer) -> None:
-    """Let the peer compute every attention of a model of the plugin that has the mechanism ``peer.of``."""
-    for module in model.modules():
-        if isinstance(module, GPAMMultiheadAttention):
-            module.mechanism = Replaced(module.mechanism, peer.compute)

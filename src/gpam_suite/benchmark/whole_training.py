@@ -31,12 +31,12 @@ UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the fir
 _TOKENS = 150_000  # of the text: more than a sample reads
 _OWN_STEP = "-own-step"
 _OPTIONS = {
-    "task": ("tokens_per_sample", "sample_break_mode"),
+    "task": ("_name", "tokens_per_sample", "sample_break_mode"),
     "dataset": ("max_tokens",),
     "optimization": ("lr", "clip_norm", "max_update", "update_freq"),
+    **dict.fromkeys(("model", "criterion", "optimizer", "lr_scheduler"), ()),
 }
-"""Of these groups of a recipe, the options that a step depends on."""
-_WHOLE = ("model", "criterion", "optimizer", "lr_scheduler")
+"""Group of a recipe to the options in it that a step depends on; to none where it is all of them."""
 
 
 @dataclass(frozen=True)
@@ -107,26 +107,21 @@ def flags(cfg: DictConfig, case: Case) -> list[str]:
     if cfg.recipe.task == LM.name:
         width = tree["model"]["decoder_embed_dim"]
         tree["model"] |= {"decoder_input_dim": width, "decoder_output_dim": width}
-    words = ["--task", tree["task"]["_name"]]
-    for group in (*_OPTIONS, *_WHOLE):
+    del tree["model"]["_name"]  # model_words says it
+    words = []
+    for group, keys in _OPTIONS.items():
         for key, value in tree.get(group, {}).items():
-            if key == "_name":
-                words += [f"--{group.replace('_', '-')}", value] if group in _WHOLE and group != "model" else []
-            elif group in _WHOLE or key in _OPTIONS[group]:
-                words += _flag(key, value)
+            if value is None or value is False or (keys and key not in keys):
+                continue
+            words.append(f"--{group if key == '_name' else key}".replace("_", "-"))
+            if value is not True:
+                words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     return words
-
-
-def _flag(key: str, value: Any) -> list[str]:
-    if value is None or value is False:
-        return []
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return [f"--{key.replace('_', '-')}", *([] if value is True else [text])]
 
 
 def model_words(cfg: DictConfig, attention: str) -> list[str]:
     """Which model: fairseq's own (``stock``), or the plugin's with a mechanism."""
-    stock, ours = {LM.name: ("transformer_lm", "gpam_lm")}.get(cfg.recipe.task, ("transformer", "gpam_nmt_base"))
+    stock, ours = ("transformer_lm", "gpam_lm") if cfg.recipe.task == LM.name else ("transformer", "gpam_nmt_base")
     return ["--arch", stock] if attention == "stock" else ["--arch", ours, "--attention", attention]
 
 
@@ -139,9 +134,8 @@ def _write_text(folder: Path, case: Case, task: str, seed: int) -> None:
         for _ in range(_TOKENS // case.words)
     ]
     texts = [" ".join(f"w{word}" for word in line) + "\n" for line in lines]
-    kind, endings = ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"], [".src", ".tgt"]
-    if task == LM.name:
-        kind, endings = ["--only-source"], [""]
+    pair = ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"]
+    kind, endings = (["--only-source"], [""]) if task == LM.name else (pair, [".src", ".tgt"])
     for ending in endings:
         (folder / f"train{ending}").write_text("".join(texts), encoding="utf-8")
         (folder / f"valid{ending}").write_text(texts[0], encoding="utf-8")  # fairseq wants one
