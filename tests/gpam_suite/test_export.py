@@ -144,10 +144,7 @@ def cut(folder: Path) -> None:
     ("spoil", "sentence"),
     [
         (cut, "model.safetensors is cut off or not the file that was exported"),
-        (
-            lambda folder: (folder / "dict.txt").write_text("a 1\n"),
-            "dict.txt is cut off or not the file",
-        ),
+        (lambda folder: (folder / "dict.txt").write_text("a 1\n"), "dict.txt is cut off or not the file"),
         (lambda folder: (folder / "codes.txt").unlink(), "codes.txt is missing"),
         (
             lambda folder: change(folder, lambda config: config["fairseq"]["model"].update(decoder_layers=1)),

@@ -1,6 +1,7 @@
 """The plan of a training: counts against real models, the formula by hand, the prediction against published runs."""
 
 import dataclasses
+import itertools
 import re
 import statistics
 from pathlib import Path
@@ -10,23 +11,18 @@ import torch
 from omegaconf import OmegaConf
 from runs import TINY_NMT, composed, places, write_text
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
+from gpam.attention import functional
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.data import prepare
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
-from gpam_suite.tools.cost import (
-    LAUNCHES_A_BATCH,
-    LAUNCHES_AN_UPDATE,
-    Workload,
-    find_prepared,
-    plan,
-    price,
-    saved_numbers,
-    workload,
-)
+from gpam_suite.run.counts import train_flops_per_token
+from gpam_suite.tools import cost
+from gpam_suite.tools.cost import LAUNCHES_A_BATCH, LAUNCHES_AN_UPDATE, Workload, price, saved_numbers, workload
 from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -36,20 +32,9 @@ EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml
 PUBLISHED_CPU = Device("AMD EPYC, one thread", 86e9, half=None, memory=8e9, dollars=None, launch_seconds=0.0)
 MEASURED = {"lm_laptop", "lm_wikitext2_short", "nmt_laptop"}
 """The experiments that ran on it, with little beside them; of the others no speed is evidence."""
-WORK = Workload(
-    parameters={"total": 1_000_000},
-    tensors=10,
-    flops_per_token=6e6,
-    tokens_per_update=1000,
-    batches=1,
-    updates=3600,
-    saved=100.0,
-    logits=50,
-    precision="fp32",
-    validation_tokens=0,
-    widths=(8, 8),
-    assumed=(),
-)
+_COUNTS = {"parameters": {"total": 1_000_000}, "tensors": 10, "flops_per_token": 6e6, "tokens_per_update": 1000}
+_COUNTS |= {"batches": 1, "updates": 3600, "saved": 100.0, "logits": 50, "validation_tokens": 0, "widths": (8, 8)}
+WORK = Workload(**_COUNTS, precision="fp32", assumed=())
 
 
 def published() -> dict[tuple[str, str], list]:
@@ -100,7 +85,7 @@ def test_published_runs_are_what_the_plan_says(experiment, model):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_has_a_plan(experiment, capsys, tmp_path):
-    plan(composed(f"experiment={experiment}", "model=dagpam", f"paths.data={tmp_path}", root="plan"))
+    cost.plan(composed(f"experiment={experiment}", "model=dagpam", f"paths.data={tmp_path}", root="plan"))
     said = capsys.readouterr().out
     assert said.startswith(f"{experiment}: daGPAM")
     assert [int(line.split()[0]) for line in said.splitlines() if re.match(r" +[148]  ", line)] == [1, 4, 8]
@@ -119,14 +104,14 @@ def test_a_finished_preparation_is_used(tmp_path):
     text = write_text(tmp_path / "text", ("cs", "en"))
     words = [*TINY_NMT[1:], f"dataset.folder={text}", *places(tmp_path)]
     cfg = composed(*words, root="plan")
-    assert find_prepared(cfg) is None
+    assert cost.find_prepared(cfg) is None
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-    assert find_prepared(cfg).folder == prepared.folder
-    work = workload(cfg, find_prepared(cfg))
+    assert cost.find_prepared(cfg).folder == prepared.folder
+    work = workload(cfg, cost.find_prepared(cfg))
     assert work.logits == prepared.manifest["dictionary"]["target"]
     valid = prepared.manifest["splits"]["valid"]["target"]["tokens"]
     assert work.validation_tokens == valid * (4 // 2)  # validations of TINY
-    assert find_prepared(composed(*words, "preprocessing.bpe_size=50", root="plan")) is None
+    assert cost.find_prepared(composed(*words, "preprocessing.bpe_size=50", root="plan")) is None
 
 
 def test_price_by_hand():
@@ -156,6 +141,10 @@ def test_price_by_hand():
     assert twice.seconds_per_update == pytest.approx(10 * (2 * LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
 
 
+PAIRS = [*itertools.product(("lm_laptop", "nmt_laptop"), ("softmax", "dagpam"))]
+MODELS = pytest.mark.parametrize(("case", "attention"), PAIRS)
+
+
 class Operations(TorchDispatchMode):
     """Counts what is started on the device: every operation but views and allocations."""
 
@@ -169,8 +158,7 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("case", ["lm_laptop", "nmt_laptop"])
-@pytest.mark.parametrize("attention", ["softmax", "dagpam"])
+@MODELS
 def test_operations_of_an_update(case, attention):
     from fairseq.optim.adam import Adam
 
@@ -185,8 +173,18 @@ def test_operations_of_an_update(case, attention):
     assert seen.count == pytest.approx((LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * tensors, rel=0.35)
 
 
-@pytest.mark.parametrize("case", ["lm_laptop", "nmt_laptop"])
-@pytest.mark.parametrize("attention", ["softmax", "dagpam"])
+@MODELS
+def test_forward_flops_are_what_torch_counts(case, attention, monkeypatch):
+    """With the plain formula as the backend: it multiplies whole matrices, as the formula counts them."""
+    monkeypatch.setattr(functional, "choose_backend", lambda **_: "reference")
+    shape, model = CASES[case], build(CASES[case], attention, seed=1)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        loss_of(shape, model, batch(shape, seed=1))
+    by_formula = train_flops_per_token(model, shape.length, shape.length) / 3 * shape.tokens
+    assert counter.get_total_flops() == pytest.approx(by_formula, rel=1e-3)
+
+
+@MODELS
 def test_saved_numbers_are_those_that_autograd_keeps(case, attention):
     """Within 15 % of the distinct storages that the layers save, logits and parameters left out, for rows of 64."""
     given = dataclasses.replace(CASES[case], sentences=4, length=64, vocabulary=40)
@@ -227,4 +225,4 @@ def test_cpu_is_measured():
 def test_mistakes_are_one_sentence(words, sentence, tmp_path):
     words = [f"++{word}" if word.startswith("fairseq.") else word for word in words]
     with pytest.raises(UsageError, match=re.escape(sentence)):
-        plan(composed(*words, f"paths.data={tmp_path}", root="plan"))
+        cost.plan(composed(*words, f"paths.data={tmp_path}", root="plan"))

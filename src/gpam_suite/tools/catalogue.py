@@ -5,7 +5,6 @@ import dataclasses
 from pathlib import Path
 
 from gpam.attention import Site, mechanism_class, names
-from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import MISSING, plural
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.environment import ROOT
@@ -78,18 +77,10 @@ def _times(measured: Path) -> tuple[dict[tuple[str, str], str], list[str]]:
         return {}, []
     with measured.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["case"] in CASES and row["time_ratio"]]
-    devices = sorted({_device(row) for row in rows})
-    ratios: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        cell = ratios.setdefault((row["case"], row["contender"]), [MISSING] * len(devices))
-        cell[devices.index(_device(row))] = f"{float(row['time_ratio']):.2f}"
-    return {key: " / ".join(cell) for key, cell in ratios.items()}, devices
-
-
-def _device(row: dict[str, str]) -> str:
-    return f"{row['device']}, {plural(int(row['threads']), 'thread')}"
-
-
-def write_catalogue() -> Path:
-    """Write ``docs/mechanisms.md``."""
-    return write_atomically(PAGE, catalogue())
+        device = f"{row['device']}, {plural(int(row['threads']), 'thread')}"
+        found.setdefault((row["case"], row["contender"]), {})[device] = f"{float(row['time_ratio']):.2f}"
+    devices = sorted({device for ratios in found.values() for device in ratios})
+    cells = {key: " / ".join(ratios.get(device, MISSING) for device in devices) for key, ratios in found.items()}
+    return cells, devices

@@ -14,7 +14,7 @@ from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
-from gpam_suite.evaluate.trained import Trained, open_trained
+from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import Record
 from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS
 
@@ -39,11 +39,6 @@ def export(cfg: DictConfig) -> None:
         )
     if run.cfg.dataset.task == RECALL.name:
         raise UsageError(f"run: {folder} is of a generated task ({run.cfg.dataset.name}), whose model reads no text")
-    _write(output, run)
-    print(output)
-
-
-def _write(output: Path, run: Trained) -> None:
     prepared, model = run.prepared, run.model()
     sections = {name: OmegaConf.to_container(run.complete[name]) for name in ("task", "model")}
     sections["task"]["data"] = None  # a place on this machine
@@ -55,7 +50,9 @@ def _write(output: Path, run: Trained) -> None:
     files = {name: (prepared.bin / name).read_bytes() for name in dictionaries}
     if name := BPE_FILES.get(prepared.manifest["preprocessing"]["bpe"]):
         files[name] = (prepared.folder / "bpe" / name).read_bytes()
-    write_files({output / name: content for name, content in {**files, CARD: card(run.record, prepared)}.items()})
+    write_files(
+        {output / name: content for name, content in files.items()} | {output / CARD: card(run.record, prepared)}
+    )
     save_model(model, str(output / WEIGHTS), metadata={"format": "pt"})
     config = {
         "format": FORMAT,
@@ -69,16 +66,16 @@ def _write(output: Path, run: Trained) -> None:
         "files": {name: file_sha256(output / name) for name in (*files, WEIGHTS)},
     }
     write_atomically(output / CONFIG, json.dumps(config, indent=1, ensure_ascii=False) + "\n")  # last: complete with it
+    print(output)
 
 
 def card(record: Record, prepared: Prepared) -> str:
     """The card of a model in Markdown, from its run's record and the manifest of its data."""
-    manifest, nmt = prepared.manifest, record["task"] == NMT.name
-    what = f"language model by {prepared.unit}"
-    if nmt:
-        what = f"translation, {prepared.source_lang} to {prepared.target_lang}"
+    manifest = prepared.manifest
+    what, call = f"language model by {prepared.unit}", 'model.perplexity("...")'
+    if record["task"] == NMT.name:
+        what, call = f"translation, {prepared.source_lang} to {prepared.target_lang}", 'model.translate("...")'
     options = ", ".join(f"{key} {value}" for key, value in record["options"].items()) or "none"
-    call = 'model.translate("...")' if nmt else 'model.perplexity("...")'
     commit = record["git"]["commit"][:10] if record["git"] else "not known"
     rows = [
         ("Task", what),
