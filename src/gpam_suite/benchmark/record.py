@@ -20,8 +20,8 @@ PACKAGES = ("python", "torch", "fairseq")
 
 def write(
     output: Path, name: str, kind: str, shape: Mapping[str, Any], settings: Settings, rows: list[dict[str, Any]]
-) -> Path:
-    """Keep the rows of :func:`gpam_suite.benchmark.comparison.compare`."""
+) -> dict[str, Any]:
+    """Keep the rows of :func:`gpam_suite.benchmark.comparison.compare`; returns the record."""
     record = {
         "case": name,
         "kind": kind,
@@ -33,18 +33,14 @@ def write(
         "rows": rows,
     }
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", device(record)).lower()).strip("-")
-    return write_atomically(
-        output / FOLDER / f"{name}.{slug}.json", json.dumps(record, indent=1, sort_keys=True) + "\n"
-    )
+    path = output / FOLDER / f"{name}.{slug}.json"
+    write_atomically(path, json.dumps(record, indent=1, sort_keys=True) + "\n")
+    return record
 
 
 def read(output: Path) -> list[dict[str, Any]]:
     """All records of a folder, by the names of their case and device."""
-    return [load(path) for path in archives.find(output / FOLDER, "*.json")]
-
-
-def load(path: Path) -> dict[str, Any]:
-    return json.loads(archives.read_bytes(path))
+    return [json.loads(archives.read_bytes(path)) for path in archives.find(output / FOLDER, "*.json")]
 
 
 def device(found: Mapping[str, Any]) -> str:

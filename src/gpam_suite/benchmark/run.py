@@ -29,19 +29,17 @@ def benchmark(cfg: DictConfig) -> Path:
         UsageError: an unknown case, kind or contender, a field that a case does not have, or no GPU where one is asked.
     """
     defined = OmegaConf.to_container(cfg.defined, resolve=True)
-    settings = _settings(cfg)
+    settings, output = _settings(cfg), Path(cfg.output)
     torch.set_num_threads(settings.threads)
-    output = Path(cfg.output)
-    cases = chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined)
     written = []
-    for name in cases:
-        began = time.perf_counter()
+    for name in chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined):
+        began, case = time.perf_counter(), defined[name]
         log.info("%s", name)
-        rows = measure(defined[name], settings, list(cfg.contenders or []))
-        written.append(record.write(output, name, defined[name]["kind"], shape_of(defined[name]), settings, rows))
+        rows = measure(case, settings, list(cfg.contenders or []))
+        written.append(record.write(output, name, case["kind"], shape_of(case), settings, rows))
         log.info("%s: %.0f seconds", name, time.perf_counter() - began)
     page = write_files(pages(output))[0]
-    print(*map(section, map(record.load, written)), f"All cases: {page}", sep="\n")
+    print(*map(section, written), f"All cases: {page}", sep="\n")
     return page
 
 
@@ -52,11 +50,14 @@ def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined
     groups |= {"all": list(defined)} | presets
     found = []
     for word in [asked] if isinstance(asked, str) else asked:
-        if word not in groups and word not in defined:
-            known = [*groups, *defined]
-            raise UsageError(f"unknown case '{word}'{did_you_mean(word, known)} (wanted some of {', '.join(known)})")
+        _refuse_unknown("case", word, [*groups, *defined])
         found += groups.get(word, [word])
     return list(dict.fromkeys(found))
+
+
+def _refuse_unknown(what: str, name: str, known: Iterable[str]) -> None:
+    if name not in (known := list(known)):
+        raise UsageError(f"unknown {what} '{name}'{did_you_mean(name, known)} (wanted one of {', '.join(known)})")
 
 
 def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,9 +68,7 @@ def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
 def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) -> list[dict[str, Any]]:
     """The rows of one case; ``contenders`` are those asked for, none meaning those of the case, or all."""
     shape = shape_of(case)
-    if case["kind"] not in KINDS:
-        meant = did_you_mean(case["kind"], KINDS)
-        raise UsageError(f"unknown kind of case '{case['kind']}'{meant} (wanted one of {', '.join(KINDS)})")
+    _refuse_unknown("kind of case", case["kind"], KINDS)
     kind = KINDS[case["kind"]]
     try:
         known, make = kind.contenders(shape, settings)
@@ -77,9 +76,7 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
         raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
     wanted = contenders or case.get("contenders") or known
     for name in wanted:
-        if name not in known:
-            meant = did_you_mean(name, known)
-            raise UsageError(f"unknown contender '{name}'{meant} (wanted some of {', '.join(known)})")
+        _refuse_unknown("contender", name, known)
     tolerance = kind.tolerance
     if tolerance is None:
         dtype = shape.get("dtype", "auto")

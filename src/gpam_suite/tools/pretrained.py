@@ -82,10 +82,10 @@ class Pretrained:
         self._encoder = Encoder(options, languages[0], config["unit"], self.source_dictionary, folder)
         self._target_tokenizer = Tokenizer(options, languages[-1])
 
-    def translate(self, text: str | Sequence[str], beam: int | None = None) -> Any:
+    def translate(self, text: str | Sequence[str]) -> Any:
         """The translation of one sentence, or a list of translations of as many; of a blank one, a blank.
 
-        Beam, length penalty and batches are those of the published score unless ``beam`` says otherwise.
+        Beam, length penalty and batches are those of the published score.
 
         Raises:
             UsageError: a language model, or a sentence that is longer than the model reads.
@@ -106,9 +106,11 @@ class Pretrained:
                     )
         settings = OmegaConf.create(self.config["fairseq"]["task"])
         task = TranslationTask(settings, self.source_dictionary, self.target_dictionary)
-        options = decoding_options(evaluation) | ({"beam": beam} if beam else {})
-        found = translate_sentences(self.model, task, sentences_of([*ids.values()], task), **options) if ids else []
-        translated = dict(zip(ids, map(self._plain, found), strict=True))
+        translated: dict[int, str] = {}
+        if ids:
+            batches = sentences_of([*ids.values()], task)
+            found = translate_sentences(self.model, task, batches, **decoding_options(evaluation))
+            translated = dict(zip(ids, map(self._plain, found), strict=True))
         lines = [translated.get(number, "") for number in range(1, len(sentences) + 1)]
         return lines[0] if isinstance(text, str) else lines
 
