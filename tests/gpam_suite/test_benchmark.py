@@ -154,7 +154,7 @@ def test_a_step_on_real_lengths(tmp_path):
         text = "\n".join(map(str, lengths)).encode()
         (tmp_path / f"train.lengths.{language}.gz").write_bytes(gzip.compress(text))
     case = {"kind": "step", **TINY_NMT, "sentences": 1, "length": 48, "lengths": "train.lengths"}
-    settings = replace(SETTINGS, paths={"mirror": str(tmp_path)})
+    settings = replace(SETTINGS, mirror=str(tmp_path))
     batches = models.batches(case_of(shape_of(case)), settings)
     assert len(batches) == 3
     for one in batches:

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ class Settings:
     repeats: int
     seed: int
     device: str  # cpu or cuda
-    paths: Mapping[str, Any] = field(default_factory=dict)  # where text is; a place on this machine, in no record
+    mirror: str | None = None  # the folder with real lengths; a place on this machine, in no record
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ PAD, EOS, FIRST = 1, 2, 4  # of every fairseq dictionary: padding, the end of a 
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A model's shape, and a batch of ``sentences`` of ``length`` tokens; or, with ``lengths``, batches of at most
-    ``sentences * length`` tokens with the lengths in those files (:func:`real_batches`).
+    ``sentences * length`` tokens with the lengths in those files (:func:`batches`).
     """
 
     name: str
@@ -106,13 +106,6 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
     return model.train()
 
 
-def batches(case: Case, settings: Settings) -> list[dict[str, Tensor]]:
-    """What a training step reads: one random batch, or some with real lengths."""
-    if case.lengths is None:
-        return [batch(case, settings.seed)]
-    return real_batches(case, settings.paths.get("mirror"), settings.seed)
-
-
 def batch(case: Case, seed: int) -> dict[str, Tensor]:
     """Random tokens; in translation a third of the sentences are a third shorter than the rest, so there is padding."""
     generator = torch.Generator().manual_seed(seed)
@@ -124,9 +117,10 @@ def batch(case: Case, seed: int) -> dict[str, Tensor]:
     return made
 
 
-def real_batches(case: Case, mirror: str | None, seed: int) -> list[dict[str, Tensor]]:
-    """Three batches of random tokens with the sentence lengths of a real training set, made up as fairseq makes them:
-    those at the quartiles of an epoch's, which fairseq orders from short to long sentences.
+def batches(case: Case, settings: Settings) -> list[dict[str, Tensor]]:
+    """What a training step reads: one random batch, or, with ``case.lengths``, three of random tokens with the sentence
+    lengths of a real training set, made up as fairseq makes them: those at the quartiles of an epoch's, which fairseq
+    orders from short to long sentences.
 
     Lengths decide what attention costs in translation: how short the rows are and how much of a batch is padding.
     ``<mirror>/<case.lengths>.{de,en}.gz`` holds the length of each sentence, its end mark included, one a line.
@@ -134,8 +128,10 @@ def real_batches(case: Case, mirror: str | None, seed: int) -> list[dict[str, Te
     Raises:
         UsageError: the lengths are not there.
     """
-    paths = [Path(mirror or "") / f"{case.lengths}.{language}.gz" for language in ("de", "en")]
-    if mirror is None or not all(path.is_file() for path in paths):
+    if case.lengths is None:
+        return [batch(case, settings.seed)]
+    paths = [Path(settings.mirror or "") / f"{case.lengths}.{language}.gz" for language in ("de", "en")]
+    if settings.mirror is None or not all(path.is_file() for path in paths):
         raise UsageError(f"needs the lengths {case.lengths}.*.gz: set GPAM_MIRROR to the folder that has them")
     source, target = (np.array(gzip.decompress(path.read_bytes()).split(), dtype=np.int64) for path in paths)
     longest = np.maximum(source, target)
@@ -144,7 +140,7 @@ def real_batches(case: Case, mirror: str | None, seed: int) -> list[dict[str, Te
     made = data_utils.batch_by_size(
         order, num_tokens_fn=lambda index: longest[index], max_tokens=case.tokens, required_batch_size_multiple=8
     )
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(settings.seed)
 
     def tokens(lengths: np.ndarray) -> Tensor:
         drawn = torch.randint(FIRST, case.vocabulary, (len(lengths), int(lengths.max())), generator=generator)

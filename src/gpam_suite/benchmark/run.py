@@ -91,4 +91,4 @@ def _settings(cfg: DictConfig) -> Settings:
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
     threads = min(cfg.threads, os.cpu_count() or 1)
-    return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device, paths=cfg.paths)
+    return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device, mirror=cfg.paths.mirror)
