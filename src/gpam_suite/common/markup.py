@@ -1,4 +1,4 @@
-"""Cells of text as a Markdown or a LaTeX table."""
+"""Cells of text as a Markdown table."""
 
 import re
 import unicodedata
@@ -56,37 +56,3 @@ def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     rule = [":---" if title in _TEXT_COLUMNS else "---:" for title in head]
     lines = [head, rule, *table]
     return "".join(f"| {' | '.join(inert(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-
-
-def latex(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
-    """A ``tabular`` for booktabs, to be put into a table environment."""
-    lines = [" & ".join(_escape_latex(cell) for cell in line) + r" \\" for line in table]
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 2)}l}}",
-            r"\toprule",
-            " & ".join(_escape_latex(title) for title in head) + r" \\",
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
-
-
-def _escape_latex(text: str) -> str:
-    replaced = {
-        "\\": r"\textbackslash{}",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": "$<$",
-        ">": "$>$",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-        "↓": r"$\downarrow$",
-        "↑": r"$\uparrow$",
-        MISSING: "--",
-    }
-    return "".join(replaced.get(character, character) for character in " ".join(shown(text).split()))

@@ -77,10 +77,12 @@ def _tests(found: Finding) -> list[str]:
     ]
     if not found.whole:
         return standing
+    lower = found.metric in LOWER_IS_BETTER
+    spread = formatting.number(100 * primary.spread if lower else primary.spread) + (" %" if lower else "")
     return [
         *standing,
-        f"Standard deviation of the gain over seeds: {_spread(found, primary)}.\n",
-        f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of paired t tests: against no gain, against a gain of "
+        f"Standard deviation of the gain over seeds: {spread}.\n",
+        f"{_WHAT[lower]} p values are of paired t tests: against no gain, against a gain of "
         f"{effect} or more (below 0.05: excluded), and against one of that size in either direction (below 0.05: "
         "equivalent). All but the first are secondary, with Holm's correction.\n",
         markdown(
@@ -147,7 +149,7 @@ def _p(value: float | None) -> str:
 
 def _gain(found: Finding, value: float | None) -> str:
     """``1 - PPL(model) / PPL(other)`` in percent, or points."""
-    if value is None or not math.isfinite(value):
+    if value is None:
         return MISSING
     return formatting.percent(1 - math.exp(-value)) if found.metric in LOWER_IS_BETTER else formatting.signed(value)
 
@@ -155,9 +157,3 @@ def _gain(found: Finding, value: float | None) -> str:
 def _interval(found: Finding, one: Comparison) -> str:
     bounds = f" [{_gain(found, one.gain.low)}, {_gain(found, one.gain.high)}]" if one.gain.low is not None else ""
     return f"{_gain(found, one.gain.estimate)}{bounds}"
-
-
-def _spread(found: Finding, one: Comparison) -> str:
-    if one.spread is None:
-        return MISSING
-    return f"{100 * one.spread:.2f} %" if found.metric in LOWER_IS_BETTER else formatting.number(one.spread)

@@ -6,15 +6,14 @@ one (:mod:`gpam_suite.stats.bootstrap`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpam.errors import UsageError
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING, listed, plural
 from gpam_suite.common.sections import Section, Table
-from gpam_suite.common.tasks import TASKS
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD, Record, read_record
 from gpam_suite.records.metrics import METRIC_LABEL
@@ -38,8 +37,7 @@ _COSTS = {
 """Title, place in the record, and whether it compares on one and the same machine only."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """A or B: its folder, the row of its seeds, and the seeds' folders that hold no record yet."""
 
     name: str
@@ -74,14 +72,15 @@ def compare(a: str, b: str, *, anyway: bool = False) -> list[Section]:
         Section("Configuration", [_differing("Setting", sides, all_settings)]),
         Section("Environment", [_differing("Fact", sides, _facts)]),
     ]
-    rows = [replace(side.row, label=f"{side.name} ({side.row.label})") for side in sides]
+    a_row, b_row = (replace(side.row, label=f"{side.name} ({side.row.label})") for side in sides)
+    reference = sides[1].reference
+    table = Aggregate(reference["experiment"], reference["task"], (a_row, b_row), a_row)
+    head, numbers = ["Number", "A", "B", "Difference", "95 % over seeds"], _numbers(table)
     if against:
         sections[0].blocks.append(f"They do not compare: {'; '.join(against)}. So no difference and no test is given.")
-        return [*sections, Section("Result", [_numbers(rows, None)])]
+        return [*sections, Section("Result", [Table(head[:3], [line[:3] for line in numbers])])]
     sections[0].blocks.append("Differences are B minus A.")
-    reference = sides[1].reference
-    table = Aggregate(reference["experiment"], reference["task"], tuple(rows), rows[0])
-    return [*sections, Section("Result", [_numbers(rows, table), *_tests(table), *_warnings(table)]), *where(table)]
+    return [*sections, Section("Result", [Table(head, numbers), *_tests(table), *few_seeds(table)]), *where(table)]
 
 
 # -------------------------------------------------------------------------------------------------------- the two sides
@@ -159,46 +158,40 @@ def _differing(title: str, sides: tuple[Side, Side], read: Callable[[Record], Ma
 # -------------------------------------------------------------------------------------------------------------- result
 
 
-def _label(metric: str) -> str:
-    return METRIC_LABEL.get(metric, metric.replace("_", " ").capitalize())
-
-
-def _numbers(rows: list[Row], table: Aggregate | None) -> Table:
-    """Every metric that a finished seed has, the headline one first, and what the runs cost; with differences where
-    there is a ``table`` of both."""
-    finished = [record for row in rows for record in row.finished]
-    heads = [TASKS[record["task"]].headline for record in finished]
+def _numbers(table: Aggregate) -> list[list[str]]:
+    """Every metric that a finished seed has, the headline one first, and what the runs cost: a line each, of number, A,
+    B, difference and its interval over seeds."""
+    _, b = table.rows
+    finished = [record for row in table.rows for record in row.finished]
     lines = []
-    for metric in dict.fromkeys([*heads, *(metric for record in finished for metric in record["metrics"])]):
-        own = 3 if metric.endswith("_loss") else 2  # a loss is a logarithm: 0.01 is 1 % of the perplexity
-        digits = max(own, table.digits) if table else own
-        scores = [row.summary(metric) for row in rows]
-        line = [_label(metric), *(formatting.plus_minus(score.mean, score.sd, digits) for score in scores)]
-        found = table and table.difference(rows[1], metric)
-        digits = formatting.enough(found.low, found.high, digits) if found else digits
-        line += [formatting.signed(found.estimate, digits) if found else MISSING]
-        lines.append([*line, formatting.interval(found.low, found.high, digits) if found else MISSING])
+    for metric in dict.fromkeys([table.metric, *(metric for record in finished for metric in record["metrics"])]):
+        digits = max(table.digits, 3 if metric.endswith("_loss") else 2)  # a loss is a logarithm: 0.01 is 1 %
+        scores = [row.summary(metric) for row in table.rows]
+        line = [formatting.plus_minus(score.mean, score.sd, digits) for score in scores]
+        if found := table.difference(b, metric):
+            digits = formatting.enough(found.low, found.high, digits)
+            line += [formatting.signed(found.estimate, digits), formatting.interval(found.low, found.high, digits)]
+        else:
+            line += [MISSING, MISSING]
+        lines.append([METRIC_LABEL.get(metric, metric.replace("_", " ").capitalize()), *line])
     for title, (path, same_machine) in _COSTS.items():
-        ratio = table.ratio(rows[1], *path, same_machine=same_machine) if table else None
+        ratio = table.ratio(b, *path, same_machine=same_machine)
         change = MISSING if ratio is None else formatting.percent(ratio - 1)
-        lines.append([title, *(formatting.count(row.mean(*path)) for row in rows), change, MISSING])
-    shown = 5 if table else 3
-    head = ["Number", "A", "B", "Difference", "95 % over seeds"]
-    return Table(head[:shown], [line[:shown] for line in lines])
+        lines.append([title, *(formatting.count(row.mean(*path)) for row in table.rows), change, MISSING])
+    return lines
 
 
 def _tests(table: Aggregate) -> list[str]:
-    """The three tests of the headline number, in words."""
-    b, name = table.rows[1], _label(table.metric)
+    """The three tests of the headline number, in words, and how many seeds would be enough."""
+    b, name = table.rows[1], METRIC_LABEL[table.metric]
     over_seeds, test_set = table.difference(b), table.test_set(b)
     if over_seeds is None:
         return [f"No test: a side has no finished seed with {name}."]
-    if over_seeds.holds_zero is None:
+    if over_seeds.low is None:
         lines = [f"Over seeds: no test ({over_seeds.method})."]
     else:
         found = f"{name} {difference_cell(table, over_seeds)}, {formatting.p_value(over_seeds.p_value)}"
-        zero = "holds zero: no difference shown" if over_seeds.holds_zero else "excludes zero"
-        lines = [f"Over seeds ({over_seeds.method}): {found}; {zero}."]
+        lines = [f"Over seeds ({over_seeds.method}): {found}."]
     if test_set is None:
         return [*lines, f"On the test set: no test, as scores are missing or it has only one of its {table.units}."]
     lines.append(
@@ -208,11 +201,6 @@ def _tests(table: Aggregate) -> list[str]:
     )
     if both := table.seeds_and_test_set(b):
         lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {difference_cell(table, both)}.")
-    return lines
-
-
-def _warnings(table: Aggregate) -> list[str]:
-    lines = [f"Warning: {warning}" for warning in few_seeds(table)]
-    if count := table.seeds_needed(table.rows[1]):
-        lines.append(f"{ENOUGH_FOR}: {number_of_seeds(count)}; here {plural(len(table.rows[1].finished), 'seed')}.")
+    if count := table.seeds_needed(b):
+        lines.append(f"{ENOUGH_FOR}: {number_of_seeds(count)}; here {plural(len(b.finished), 'seed')}.")
     return lines

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.folder import read_history
+from gpam_suite.records.folder import Record, read_history
 from gpam_suite.report.perturbed_section import percent, points, title
 from gpam_suite.report.tables import difference_cell, metric_title
 from gpam_suite.stats import perturbed
 from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.stats.claim import reference_score
-from gpam_suite.stats.comparisons import Inside, against_baseline, mean_of
-from gpam_suite.stats.curves import last_fall
-from gpam_suite.stats.over_seeds import ENOUGH_SEEDS
+from gpam_suite.stats.comparisons import by_seed, mean_of
+from gpam_suite.stats.curves import learning_curve
+from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, difference
 
 ORDER = 5
 HALF, HALF_SUM = "softmax_half", "dagpam_half_sum"
@@ -117,14 +118,16 @@ def _sums(found: Aggregate) -> Cells:
 def _moving(found: Aggregate) -> Cells:
     """How far softmax itself moved between its last two validations, beside the difference to daGPAM at the end."""
     if _is_main(found):
-        one = last_fall(row_of(found, BASELINE), row_of(found, FIXED))
-        times = abs(one.fall / one.difference) if one.difference else None
+        ours, theirs = (learning_curve(row_of(found, model)) for model in (BASELINE, FIXED))
+        before, last = ours.values.mean(axis=0)[-2:].tolist()
+        fall, ahead = before - last, float(theirs.values.mean(axis=0)[-1]) - last
+        times = abs(fall / ahead) if ahead else None
         yield [
             "perplexity per token",
-            " and ".join(f"{update:,}" for update in one.updates),
-            formatting.number(one.fall),
-            formatting.number(100 * one.share, 1),
-            formatting.signed(one.difference),
+            " and ".join(f"{update:,}" for update in ours.updates[-2:].tolist()),
+            formatting.number(fall),
+            formatting.number(100 * fall / before, 1),
+            formatting.signed(ahead),
             formatting.number(times, 0 if times and times > 10 else 1),
         ]
 
@@ -143,12 +146,7 @@ def _lambdas(found: Aggregate) -> Cells:
 def _gradients(found: Aggregate) -> Cells:
     """Norms of the loss' gradient in the query projections: median over training, mean over modules."""
     if _is_main(found):
-        one = against_baseline(
-            found,
-            row_of(found, FIXED),
-            lambda record: mean_of(record.data.get("gradient_norms"), "query"),
-        )
-        yield from _compared(one, 4)
+        yield from _compared(found, lambda record: mean_of(record.data.get("gradient_norms"), "query"), 4)
 
 
 def _collapse(found: Aggregate, analyses: Mapping[Path, Any]) -> Cells:
@@ -156,20 +154,19 @@ def _collapse(found: Aggregate, analyses: Mapping[Path, Any]) -> Cells:
     if _is_main(found):
         own = {record: analyses[record.folder]["streams"] for record in found.records if record.folder in analyses}
         for stack in next(iter(own.values()), ()):
-            one = against_baseline(
-                found,
-                row_of(found, FIXED),
-                lambda record, stack=stack: own[record][stack]["residual"][-1] if record in own else None,
-            )
-            yield from ([stack, *cells] for cells in _compared(one, 3))
+            for cells in _compared(
+                found, lambda record, stack=stack: own[record][stack]["residual"][-1] if record in own else None, 3
+            ):
+                yield [stack, *cells]
 
 
-def _compared(one: Inside | None, digits: int) -> Cells:
-    """Both means, and the difference with its interval."""
-    if one:
-        found = one.difference
-        estimate = formatting.estimate(found.estimate, found.low, found.high, digits)
-        yield [formatting.number(one.base, digits), formatting.number(one.own, digits), estimate]
+def _compared(found: Aggregate, read: Callable[[Record], float | None], digits: int) -> Cells:
+    """What ``read`` finds in the runs of softmax and of daGPAM: both means, and the difference with its interval."""
+    base, own = (by_seed(row_of(found, model), read) for model in (BASELINE, FIXED))
+    tested = difference(own, base) if own and base else None
+    if tested and tested.low is not None:
+        means = [formatting.number(fmean(side.values()), digits) for side in (base, own)]
+        yield [*means, formatting.estimate(tested.estimate, tested.low, tested.high, digits)]
 
 
 def _noise(found: Aggregate, results: Path) -> Cells:

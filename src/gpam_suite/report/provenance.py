@@ -9,40 +9,9 @@ from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
-from gpam_suite.stats.over_seeds import MOST_SEEDS, POWER, seeds_warning
+from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER
 
 _MOST_NAMED = 4
-
-
-def _spread(records: Sequence[Record], field: str) -> str:
-    """``name value`` pairs of a dict field; where runs differ, all values. What is null in every run is left out."""
-    values: dict[str, list[object]] = {}
-    for record in records:
-        for key in sorted(record[field]):
-            if record[field][key] is not None:
-                values.setdefault(key, []).append(record[field][key])
-    return "; ".join(f"{key} {listed(found)}" for key, found in values.items())
-
-
-def _provenance(aggregate: Aggregate) -> list[str]:
-    """What a reader must know to judge or repeat the numbers, one line each."""
-    records, reference = aggregate.records, aggregate.reference
-    finished = [record for record in records if record["status"] == "finished"] or records
-    counts = ", ".join(f"{name} {formatting.count(n)}" for name, n in reference["data"]["counts"].items())
-    commits = listed(
-        f"{record['git']['commit'][:10]}{' with uncommitted changes' if record['git']['dirty'] else ''}"
-        for record in records
-        if record["git"]
-    )
-    return [
-        f"Data: {reference['dataset_label']} ({counts or 'counts unknown'}), checksum {reference['data']['checksum']}; "
-        f"recipe {reference['recipe']}.",
-        "Protocol: " + ", ".join(f"{key} {value}" for key, value in reference["protocol"].items()) + ".",
-        f"Seeds: {listed(sorted({record['seed'] for record in records}))}; "
-        f"updates: {listed(formatting.count(n) for n in sorted({record['updates'] for record in finished}))}.",
-        f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",
-        f"Versions: {_spread(records, 'versions')}; commit {commits}.",
-    ]
 
 
 def caption(
@@ -68,7 +37,39 @@ def experiment_notes(aggregate: Aggregate) -> list[str]:
     """The paragraphs below a table: how it is read, what it is made of, and the commands that made the runs, row by
     row, without repeats."""
     commands = dict.fromkeys(record["command"] for record in aggregate.records)
-    return [bullets([*_how_to_read(aggregate), *_provenance(aggregate)]), f"{HOW_MADE}\n", code(commands)]
+    made = "Made by these commands, as they were typed (one that was stopped lists more models than it trained):\n"
+    return [bullets([*_how_to_read(aggregate), *_provenance(aggregate)]), made, code(commands)]
+
+
+def _provenance(aggregate: Aggregate) -> list[str]:
+    """What a reader must know to judge or repeat the numbers, one line each."""
+    records, reference = aggregate.records, aggregate.reference
+    updates = sorted({record["updates"] for row in aggregate.rows for record in row.finished})
+    counts = ", ".join(f"{name} {formatting.count(n)}" for name, n in reference["data"]["counts"].items())
+    commits = listed(
+        f"{record['git']['commit'][:10]}{' with uncommitted changes' if record['git']['dirty'] else ''}"
+        for record in records
+        if record["git"]
+    )
+    return [
+        f"Data: {reference['dataset_label']} ({counts or 'counts unknown'}), checksum {reference['data']['checksum']}; "
+        f"recipe {reference['recipe']}.",
+        "Protocol: " + ", ".join(f"{key} {value}" for key, value in reference["protocol"].items()) + ".",
+        f"Seeds: {listed(sorted({record['seed'] for record in records}))}; "
+        f"updates: {listed(map(formatting.count, updates))}.",
+        f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",
+        f"Versions: {_spread(records, 'versions')}; commit {commits}.",
+    ]
+
+
+def _spread(records: Sequence[Record], field: str) -> str:
+    """``name value`` pairs of a dict field; where runs differ, all values. What is null in every run is left out."""
+    values: dict[str, list[object]] = {}
+    for record in records:
+        for key, value in sorted(record[field].items()):
+            if value is not None:
+                values.setdefault(key, []).append(value)
+    return "; ".join(f"{key} {listed(found)}" for key, found in values.items())
 
 
 def _how_to_read(aggregate: Aggregate) -> list[str]:
@@ -85,41 +86,35 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
     if aggregate.usual:
         usual = ", ".join(f"{name} {value}" for name, value in aggregate.usual.items())
         lines.append(f"A row whose settings differ from the baseline's is named after them; elsewhere: {usual}.")
-    return lines + [f"Warning: {warning}" for warning in few_seeds(aggregate)]
+    return lines + few_seeds(aggregate)
 
 
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
-    if any(len(row.finished) == 1 for row in aggregate.compared) and len(baseline.finished) > 1:
-        methods += f" (less {baseline.label}'s of the same seed; where that is missing, less the mean of all)"
-    drawn = {found.units for row in aggregate.rows if (found := aggregate.test_set(row))}
     many = len(aggregate.compared) > 1
     corrected = "; the p values are, by Holm's method over the comparisons of their column" if many else ""
     lines = [
         f"Differences and ratios are to {baseline.label}. Over seeds: {methods}; intervals are not corrected for the "
-        f"number of rows{corrected}."
+        f"number of rows{corrected}. A row of one seed stands against the same seed of {baseline.label}."
     ]
-    if drawn:
+    if drawn := [found.units for row in aggregate.rows if (found := aggregate.test_set(row))]:
         lines.append(
             f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
             "resamples; it holds for the trained models at hand and says nothing about other seeds."
         )
     if many and any(aggregate.seeds_and_test_set(row) for row in aggregate.rows):
         lines.append(f"Over seeds and test set: {BOTH_DRAWN}.")
-    wanted = {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))}
-    if wanted:
+    if wanted := {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))}:
         counts = ", ".join(f"{label} {number_of_seeds(count)}" for label, count in wanted.items())
         lines.append(f"{ENOUGH_FOR}: {counts}.")
-    if any(row.machine != baseline.machine or len(row.machine) != 1 for row in aggregate.rows if row.finished):
-        lines.append("Speed and memory ratios are given only where both sides ran on the same hardware.")
-    return [*lines, SPEED]
+    return [
+        *lines,
+        "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
+        "machine did, and their ratios only of runs on the same hardware: no evidence about cost; `make benchmark` "
+        "compares side by side.",
+    ]
 
 
-HOW_MADE = "Made by these commands, as they were typed (one that was stopped lists more models than it trained):"
-SPEED = (
-    "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
-    "machine did: no evidence about cost; `make benchmark` compares side by side."
-)
 BOTH_DRAWN = (
     "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
     "five seeds it is too narrow"
@@ -136,18 +131,12 @@ def number_of_seeds(count: int) -> str:
 
 
 def few_seeds(aggregate: Aggregate) -> list[str]:
-    """A warning for each number of finished seeds that is too small, naming the models it holds for if they are few."""
-    counts = sorted({len(row.finished) for row in aggregate.rows if row.finished})
-    warned = [(count, warning) for count in counts if (warning := seeds_warning(count))]
-    if len(counts) == 1:
-        return [warning for _, warning in warned]
-    named = []
-    for count, warning in warned:
-        models = [row.label for row in aggregate.rows if len(row.finished) == count]
-        named.append(f"{_who(models, aggregate)}: {warning[0].lower()}{warning[1:]}")
-    return named
-
-
-def _who(models: Sequence[str], aggregate: Aggregate) -> str:
-    few = len(models) <= _MOST_NAMED
-    return listed(models) if few else f"{len(models)} of the {len(aggregate.rows)} models (column Seeds)"
+    """A warning where models have too few finished seeds, which names them if they are few; else none."""
+    models = [row.label for row in aggregate.rows if 0 < len(row.finished) < ENOUGH_SEEDS]
+    if not models:
+        return []
+    who = listed(models) if len(models) <= _MOST_NAMED else f"{len(models)} of the {len(aggregate.rows)} models"
+    return [
+        f"Warning: too few seeds to tell a difference from chance ({who}); {ENOUGH_SEEDS} are the least, five are "
+        "better."
+    ]

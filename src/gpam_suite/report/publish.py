@@ -29,11 +29,11 @@ from gpam_suite.report.panels import across
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
-from gpam_suite.report.plotting import Plot, render
+from gpam_suite.report.plotting import render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
-from gpam_suite.stats.aggregate import Aggregate, Row, read_comparable
+from gpam_suite.stats.aggregate import Aggregate, read_comparable
 from gpam_suite.stats.bootstrap import checked_scores
 from gpam_suite.stats.claim import as_json, findings
 from gpam_suite.stats.comparisons import comparisons
@@ -41,7 +41,7 @@ from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
-FIGURES_OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
+OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
 PAGES = ("README.md", "results/README.md", "results/penn-treebank.md", "results/early-training.md", "results/search.md")
@@ -159,6 +159,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in whole.items()},
     }
     old = {record["recipe"] for found in before for record in found.records}
+    waits = "Drawn when all seeds of the plan are there.\n"
     tables = grids(published)
     tuned, recent = (
         "\n".join(text for (_, recipe), text in tables.items() if (recipe in old) is early_ones)
@@ -170,12 +171,20 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
         **claim_parts(aggregates, said),
-        **dict.fromkeys(_names_of_figures(titles), "Drawn when all seeds of the plan are there.\n"),
+        **{f"{kind}-{name}": waits for name in titles for kind in ("curves", *OF_CLAIM)},
     }
-    figures = [*_early_figures(titles, before), search_curves(published, old), claimed_gains(whole, "claimed-gains")]
+    figures = [
+        across.curves(titles, [found for found in before if found.experiment in CURVES_OF_EARLY], "early-curves"),
+        across.gains(titles, before, "early-differences"),
+        across.sums(titles, before, "early-grids"),
+        search_curves(published, old),
+        claimed_gains(whole, "claimed-gains"),
+    ]
     for found in aggregates:
         if one := whole.get(found.experiment):
-            figures += _figures_of_claim(titles, found, row_of(found, one.claim.model), analyses)
+            row = row_of(found, one.claim.model)
+            figures.append(across.curves(titles, [found], f"curves-{found.experiment}"))
+            figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
     texts = {pages / name: (pages / name).read_text(encoding="utf-8") for name in PAGES}
     asked = {match[3] for text in texts.values() for match in PART.finditer(text)}
     drawn = [plot for plot in figures if plot and plot.name in asked]
@@ -209,26 +218,6 @@ def _experiments(published: Path, aggregates: Iterable[Aggregate]) -> dict[str, 
     if missing := sorted({found.experiment for found in aggregates} - plan.keys()):
         raise UsageError(f"{path} has no title for {', '.join(missing)}: say there what people are to call it.")
     return plan
-
-
-def _early_figures(titles: Mapping[str, str], before: list[Aggregate]) -> list[Plot | None]:
-    return [
-        across.curves(titles, [found for found in before if found.experiment in CURVES_OF_EARLY], "early-curves"),
-        across.gains(titles, before, "early-differences"),
-        across.sums(titles, before, "early-grids"),
-    ]
-
-
-def _figures_of_claim(
-    titles: Mapping[str, str], found: Aggregate, row: Row, analyses: Mapping[Path, Any]
-) -> Iterator[Plot | None]:
-    yield across.curves(titles, [found], f"curves-{found.experiment}")
-    for kind, plot in FIGURES_OF_CLAIM.items():
-        yield plot(found, row, analyses, f"{kind}-{found.experiment}")
-
-
-def _names_of_figures(experiments: Iterable[str]) -> list[str]:
-    return [f"{kind}-{name}" for name in experiments for kind in ("curves", *FIGURES_OF_CLAIM)]
 
 
 def _configurations(aggregates: list[Aggregate]) -> str:

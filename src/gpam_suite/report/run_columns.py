@@ -7,7 +7,6 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.stats.comparisons import mean_of
-from gpam_suite.stats.curves import QUANTITIES
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")
 _COLLAPSE = {
@@ -68,10 +67,8 @@ _OF_THE_RUN = ("experiment", "model", "options", "seed", "config_hash")
 _OF_A_VALIDATION = {
     "update": "how many updates had been made",
     "epoch": "in which epoch that was",
-    **{
-        name: f"validation {words.removesuffix(' per').removesuffix(' in bits per')} per token"
-        for name, words in QUANTITIES.items()
-    },
+    "token_perplexity": "validation perplexity per token",
+    "loss_bits": "validation loss in bits per token",
 }
 
 

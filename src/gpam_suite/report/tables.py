@@ -1,4 +1,4 @@
-"""The table of an experiment, as Markdown, CSV and LaTeX, made from records and nothing else.
+"""The table of an experiment, as Markdown and CSV, made from records and nothing else.
 
 The same records give the same bytes: no date of today, no machine's path, a fixed order and fixed resampling seeds, so
 that CI can make the tables again and compare.
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
-from gpam_suite.common.markup import inert, latex, markdown
+from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import experiment_notes
@@ -138,12 +138,11 @@ def csv_text(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def render_tables(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
-    """``results/tables/<experiment>.{md,csv,tex}`` of each experiment: path to content, nothing written yet."""
+    """``results/tables/<experiment>.{md,csv}`` of each experiment: path to content, nothing written yet."""
     files = {}
     for aggregate in aggregates:
         base, found = Path(results) / "tables" / safe_name(aggregate.experiment), table(aggregate)
         page = [f"# {inert(aggregate.experiment)}\n", markdown(*found), *experiment_notes(aggregate)]
         files[Path(f"{base}.md")] = "\n".join(page)
         files[Path(f"{base}.csv")] = csv_table(aggregate)
-        files[Path(f"{base}.tex")] = latex(*found)
     return files

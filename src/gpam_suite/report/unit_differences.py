@@ -1,107 +1,88 @@
-"""Where on the test set B wins and loses: counts, by length, and the sentences or documents that differ most."""
+"""Where on the test set B wins and loses: counts, and the sentences, documents or sequences that differ most.
 
-import contextlib
-from pathlib import Path
+A unit's score on a side is the mean over the side's seeds of :func:`unit_score`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
 
 from gpam.errors import UsageError
 from gpam_suite.common import formatting
 from gpam_suite.common.sections import Section, Table
-from gpam_suite.common.tasks import LM, TASKS
+from gpam_suite.common.tasks import LM, NMT, TASKS
 from gpam_suite.records.folder import HYPOTHESES, SCORES, Record
-from gpam_suite.records.metrics import METRIC_LABEL
-from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.unit_wins import UnitWins, unit_wins
+from gpam_suite.records.metrics import turned
+from gpam_suite.stats.aggregate import Aggregate
+from gpam_suite.stats.bootstrap import Resampled, corpus_score
 
 MOST = 5
-DATA = Path("data")  # where prepare leaves its folders by default (configs/paths/default.yaml)
+_TIE = 1e-9  # scores are means over seeds, so equal ones may differ by rounding
+
+
+def unit_score(task: str, statistics: np.ndarray) -> float:
+    """Score of one unit from its sufficient statistics (:func:`gpam_suite.stats.bootstrap.corpus_score`).
+
+    Language modelling: ``nll / words`` in nats. Recall: accuracy in percent. Translation: sacreBLEU's sentence BLEU,
+    its exponential smoothing, and only the orders of n-grams that the sentence is long enough for.
+    """
+    if task == LM.name:
+        return float(statistics[1] / statistics[0])
+    if task != NMT.name:
+        return corpus_score(task, statistics)
+    ints = [round(float(value)) for value in statistics]
+    return BLEU.compute_bleu(ints[2:6], ints[6:10], *ints[:2], smooth_method="exp", effective_order=True).score
+
+
+def scores(runs: Sequence[Resampled]) -> np.ndarray:
+    """The units' scores, means over seeds."""
+    return np.mean([[unit_score(run.record["task"], unit) for unit in run.statistics] for run in runs], axis=0)
 
 
 def where(table: Aggregate) -> list[Section]:
-    """The sections of B's wins and losses; one line where a side has no scores to compare."""
-    title, unit = "Where", table.units.removesuffix("s")
-    a, b = table.rows
-    if table.test_set(b) is None or not a.resampled or not b.resampled:
-        return [Section(title, [f"Nothing to say: scores are missing, or the test set has one {unit}."])]
-    found, (score, size) = unit_wins(a.resampled, b.resampled), _words(table)
-    wins, losses, ties = found.counts
-    counted = (
-        f"By {unit} ({score}, mean over seeds) B wins {formatting.count(wins)}, loses "
-        f"{formatting.count(losses)} and ties {formatting.count(ties)} of {formatting.count(len(found.gain))}."
-    )
-    metric = METRIC_LABEL[table.metric]
-    head = [size, table.units.capitalize(), "B wins", "B loses", "Ties", f"A: {metric}", f"B: {metric}", "Difference"]
-    lines = []
-    for one in found.buckets:
-        counts = map(formatting.count, (one.units, one.wins, one.losses, one.ties))
-        lines.append([f"{one.shortest} to {one.longest}", *counts, *_sides(one.a, one.b, table.digits)])
-    return [Section(title, [counted, Table(head, lines)]), _largest(table, found, unit)]
-
-
-def _words(table: Aggregate) -> tuple[str, str]:
-    """What a unit is scored by, and what its size is."""
-    task = TASKS[table.task]
-    return task.unit_score.format(unit=table.unit), task.unit_size.format(unit=table.unit).capitalize()
-
-
-def _sides(a: float, b: float, digits: int) -> list[str]:
-    return [formatting.number(a, digits), formatting.number(b, digits), formatting.signed(b - a, digits)]
-
-
-def _largest(table: Aggregate, found: UnitWins, unit: str) -> Section:
-    """The units with the largest gains and losses; with their text where the runs or the prepared data hold it."""
-    (wins, losses), (score, size) = found.extremes(MOST), _words(table)
+    """B's wins and losses, and the units that differ most; one line where a side has no scores to compare."""
+    (a, b), task, unit = table.rows, TASKS[table.task], table.units.removesuffix("s")
+    if table.test_set(b) is None:
+        return [Section("Where", [f"Nothing to say: scores are missing, or the test set has one {unit}."])]
+    ours, theirs = scores(a.resampled), scores(b.resampled)
+    gain = turned(table.metric, theirs - ours)
+    wins, losses = int(np.sum(gain > _TIE)), int(np.sum(gain < -_TIE))
+    score, size = (words.format(unit=table.unit) for words in (task.unit_score, task.unit_size))
+    won, lost, ties, every = map(formatting.count, (wins, losses, len(gain) - wins - losses, len(gain)))
+    counted = f"By {unit} ({score}, mean over seeds) B wins {won}, loses {lost} and ties {ties} of {every}."
+    order = np.argsort(-gain, kind="stable")
+    most = [int(unit) for unit in [*order[: min(MOST, wins)], *order[::-1][: min(MOST, losses)]]]
     digits = 3 if table.task == LM.name else 2
-    lines = [
-        [str(index), formatting.count(found.sizes[index]), *_sides(*found.scores(index), digits)]
-        for index in [*wins, *losses]
+    cells = [
+        [
+            str(index),
+            formatting.count(a.resampled[0].sizes[index]),
+            *(formatting.number(side[index], digits) for side in (ours, theirs)),
+            formatting.signed(theirs[index] - ours[index], digits),
+        ]
+        for index in most
     ]
-    head = [unit.capitalize(), size, f"A: {score}", f"B: {score}", "Difference"]
-    order = f"Numbered from 0, as in {SCORES}: {len(wins)} where B gains most, then {len(losses)} where it loses most."
-    section = Section("Where they differ most", [order, Table(head, lines)])
-    if unit == "sentence":
-        section.blocks += _quotations(table, found, [*wins, *losses])
-    return section
+    largest = Table([unit.capitalize(), size.capitalize(), f"A: {score}", f"B: {score}", "Difference"], cells)
+    numbered = f"Numbered from 0, as in {SCORES}: where B gains most, then where it loses most."
+    quoted = _quotations([row.finished[0] for row in table.rows], most, len(gain)) if unit == "sentence" else []
+    return [Section("Where", [counted]), Section("Where they differ most", [numbered, largest, *quoted])]
 
 
-def _quotations(table: Aggregate, found: UnitWins, sentences: list[int]) -> list[str]:
-    """Source and reference (where the data is prepared in :data:`DATA`), and what a seed of either side wrote."""
-    original = _test_set(table.reference)
-    written = [_hypotheses(row, len(found.gain)) for row in table.rows]
-    quoted = []
-    for index in sentences:
-        lines = [f"  {name}: {texts[index]}" for name, texts in original.items()]
-        for name, texts, seed in zip("AB", written, found.telling_seeds(index), strict=True):
-            if seed in texts:
-                lines.append(f"  {name}, seed {seed}: {texts[seed][index]}")
-        quoted += ["\n".join([f"sentence {index}", *lines])] if lines else []
-    return quoted
-
-
-def _hypotheses(row: Row, count: int) -> dict[int, list[str]]:
-    """Translations by seed, of the seeds whose folder holds them."""
-    found = {}
-    for record in row.finished:
-        path = record.folder / HYPOTHESES
-        if path.is_file():
-            found[record["seed"]] = lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-            if len(lines) != count:
-                raise UsageError(
-                    f"{path} has {len(lines)} lines but the test set {count} sentences: restore it from git, or "
-                    "evaluate the run again."
-                )
-    return found
-
-
-def _test_set(record: Record) -> dict[str, list[str]]:
-    """Source and reference of the test set from prepared data with the record's checksum; empty where there is none."""
-    from gpam_suite.data.prepared import MANIFEST, Prepared
-    from gpam_suite.data.text.lines import read_lines
-
-    for path in sorted(DATA.glob(f"*/{MANIFEST}")):
-        with contextlib.suppress(OSError, ValueError):  # a preparation that is no whole one is not quoted
-            prepared, split = Prepared.load(path.parent), record["protocol"]["split"]
-            if prepared.manifest.get("checksum") != record["data"]["checksum"]:
-                continue
-            texts = {"source": prepared.source_text(split), "reference": prepared.reference(split)}
-            return {name: read_lines(text) for name, text in texts.items()}
-    return {}
+def _quotations(records: Sequence[Record], sentences: Sequence[int], count: int) -> list[str]:
+    """What a seed of either side wrote, where both folders hold it."""
+    paths = [record.folder / HYPOTHESES for record in records]
+    if not all(path.is_file() for path in paths):
+        return []
+    written = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths]
+    for path, lines in zip(paths, written, strict=True):
+        if len(lines) != count:
+            raise UsageError(
+                f"{path} has {len(lines)} lines but the test set {count} sentences: restore it from git, or evaluate "
+                "the run again."
+            )
+    sides = [(name, record["seed"], lines) for name, record, lines in zip("AB", records, written, strict=True)]
+    return [
+        "\n".join([f"sentence {index}", *(f"  {name}, seed {seed}: {lines[index]}" for name, seed, lines in sides)])
+        for index in sentences
+    ]

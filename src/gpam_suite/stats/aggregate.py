@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -76,18 +76,6 @@ class Row:
         return [] if None in found else found
 
 
-def _once(find: Callable[..., Any]) -> Callable[..., Any]:
-    """Each comparison of an experiment is computed when it is first asked for, and never again."""
-
-    @wraps(find)
-    def remembered(self: "Aggregate", *asked: Any) -> Any:
-        if (find, asked) not in self.known:
-            self.known[find, asked] = find(self, *asked)
-        return self.known[find, asked]
-
-    return remembered
-
-
 @dataclass(frozen=True, eq=False)
 class Aggregate:
     """An experiment ready for its table: ``rows`` with the baseline (if it was run) first."""
@@ -98,8 +86,6 @@ class Aggregate:
     baseline: Row | None
     usual: Mapping[str, str] = field(default_factory=dict)
     """What the settings that name rows are where a row does not say."""
-    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
-    """The comparisons that were asked for."""
 
     @property
     def metric(self) -> str:
@@ -136,7 +122,6 @@ class Aggregate:
         mean = row.summary(self.metric).mean
         return None if mean is None else turned(self.metric, mean)
 
-    @_once
     def difference(self, row: Row, metric: str | None = None) -> Difference | None:
         """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""
         metric = metric or self.metric
@@ -145,7 +130,6 @@ class Aggregate:
         values, baseline = row.values(metric), self.baseline.values(metric)
         return difference(values, baseline) if values and baseline else None
 
-    @_once
     def test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
         if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
@@ -153,7 +137,6 @@ class Aggregate:
         own, base = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
         return paired_bootstrap(row.resampled, list(beside(own, base).values()))
 
-    @_once
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
         return hierarchical_bootstrap(row.resampled, self.baseline.resampled) if self.test_set(row) else None
@@ -169,12 +152,11 @@ class Aggregate:
         tests = {row: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}
         return holm({row.key: p for row, p in tests.items() if p is not None or len(row.records) > 1})
 
-    @_once
     def seeds_needed(self, row: Row) -> int | None:
         """Seeds that would show the observed difference of ``row``."""
-        return (
-            seeds_needed(row.values(self.metric), self.baseline.values(self.metric)) if self.difference(row) else None
-        )
+        if self.difference(row) is None:
+            return None
+        return seeds_needed(row.values(self.metric), self.baseline.values(self.metric))
 
     def ratio(self, row: Row, *path: str, same_machine: bool = False) -> float | None:
         """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""

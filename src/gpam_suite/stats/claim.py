@@ -109,8 +109,8 @@ def read_claims() -> dict[str, Claim]:
 
 
 def findings(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, Finding]:
-    """What ``aggregates``, read from ``results``, say of each claim, by its experiment; a claim whose experiment lacks
-    softmax or the model is left out."""
+    """What ``aggregates``, read from ``results``, say of each claim, by its experiment; a claim is left out until
+    softmax and the model have a seed that both finished."""
     there = {found.experiment: found for found in aggregates}
     said = {name: _finding(results, claim, there) for name, claim in read_claims().items() if name in there}
     return {name: found for name, found in said.items() if found}
@@ -123,9 +123,11 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
         return None
     effect = claim.effect(aggregate.metric)
     primary = _compare(aggregate, rows[claim.model], aggregate.baseline, effect, primary=True)
+    if primary is None:
+        return None
     others = [(row, aggregate.baseline) for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
     others += [(rows[claim.model], rows[name]) for name in claim.controls if name in rows]
-    secondary = _corrected([_compare(aggregate, row, other, effect) for row, other in others])
+    secondary = _corrected([one for pair in others if (one := _compare(aggregate, *pair, effect))])
     trained = gate(aggregate.baseline, _references(results, claim, there))
     said = verdict(primary, trained) if len(primary.seeds) >= claim.seeds else None
     looked = inside(results, aggregate, rows[claim.model]) if said else ()
@@ -144,15 +146,23 @@ def verdict(primary: Comparison, trained: Gate) -> str:
     return INCONCLUSIVE
 
 
-def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary: bool = False) -> Comparison:
+def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary: bool = False) -> Comparison | None:
+    """None without a seed that both finished."""
     of_model, of_other = row.values(aggregate.metric), other.values(aggregate.metric)
-    seeds = sorted(set(of_model) & set(of_other))
+    if not (seeds := sorted(set(of_model) & set(of_other))):
+        return None
     one, two = ({seed: _scale(aggregate.metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
-    gain = difference(one, two) if seeds else Difference(math.nan, None, None, "no interval: no seed on both sides")
     gains = {seed: one[seed] - two[seed] for seed in seeds}
-    tests = equivalence(one, two, effect) if seeds else None
-    labels = (row.label, other.label)
-    return Comparison(_name(row), _name(other), labels, gains, gain, summarise(list(gains.values())).sd, tests, primary)
+    return Comparison(
+        model=_name(row),
+        other=_name(other),
+        labels=(row.label, other.label),
+        gains=gains,
+        gain=difference(one, two),
+        spread=summarise(list(gains.values())).sd,
+        against_effect=equivalence(one, two, effect),
+        primary=primary,
+    )
 
 
 def _name(row: Row) -> str:
@@ -222,13 +232,5 @@ def reference_score(results: Path, aggregate: Aggregate, order: int) -> float | 
 
 
 def as_json(found: Finding) -> str:
-    """For ``<results>/comparisons/<experiment>.json``; numbers that are not finite are null."""
-
-    def plain(value: object) -> object:
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        if isinstance(value, Mapping):
-            return {key: plain(item) for key, item in value.items()}
-        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-    return json.dumps(plain(asdict(found)), indent=2, allow_nan=False) + "\n"
+    """For ``<results>/comparisons/<experiment>.json``."""
+    return json.dumps(asdict(found), indent=2, allow_nan=False) + "\n"

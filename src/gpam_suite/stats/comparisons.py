@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record
-from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.over_seeds import Difference, difference
 
 Line = dict[str, Any]
 
@@ -89,46 +87,16 @@ def _among_many(aggregate: Aggregate, row: Row, over_seeds: dict[Any, float], te
     }
 
 
-class Gain(NamedTuple):
-    """In percent of softmax's mean score, above zero better, with its 95 % interval over seeds where there is one."""
-
-    estimate: float
-    low: float | None
-    high: float | None
-
-
-def gain(found: Aggregate, row: Row) -> Gain | None:
-    """Of ``row`` over softmax; None where one of them has no score, or softmax's is zero."""
-    over_seeds = found.difference(row)
-    if over_seeds is None or not (mean := found.baseline.summary(found.metric).mean):
-        return None
-    ends = over_seeds.estimate, over_seeds.low, over_seeds.high
-    estimate, *bounds = (None if end is None else 100 * turned(found.metric, end) / mean for end in ends)
-    return Gain(estimate, *(bounds if None in bounds else sorted(bounds)))
-
-
-class Inside(NamedTuple):
-    """A number of what happens inside the models: its means over the seeds of the baseline and of a row, and the row's
-    less the baseline's."""
-
-    base: float
-    own: float
-    difference: Difference
-
-
 def by_seed(row: Row, read: Callable[[Record], float | None]) -> dict[int, float]:
     """What ``read`` finds in the finished runs of ``row``, where it finds something."""
     return {record["seed"]: value for record in row.finished if (value := read(record)) is not None}
 
 
-def against_baseline(found: Aggregate, row: Row, read: Callable[[Record], float | None]) -> Inside | None:
-    """What ``read`` finds in the runs of ``row`` against the baseline's; None without an interval."""
-    base, own = by_seed(found.baseline, read), by_seed(row, read)
-    tested = difference(own, base) if own and base else None
-    return Inside(fmean(base.values()), fmean(own.values()), tested) if tested and tested.low is not None else None
+def of_kind(values: Mapping[str, float | None] | None, kind: str) -> list[float]:
+    """The numbers ``kind/<module>``, in the order of the modules, of those that have one."""
+    return [value for name, value in (values or {}).items() if name.startswith(f"{kind}/") and value is not None]
 
 
-def mean_of(norms: Mapping[str, float | None] | None, kind: str) -> float | None:
+def mean_of(values: Mapping[str, float | None] | None, kind: str) -> float | None:
     """Mean over modules of the numbers ``kind/<module>``; None where there are none."""
-    found = [value for name, value in (norms or {}).items() if name.startswith(f"{kind}/") and value is not None]
-    return fmean(found) if found else None
+    return fmean(found) if (found := of_kind(values, kind)) else None

@@ -1,7 +1,7 @@
 """What happens inside the trained models of a claim, softmax's and the model's, and whether any of it goes with the
 score of a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,38 +22,21 @@ _ORDERS = 50_000  # drawn where there are more orders of the runs; those of eigh
 Analysis = Mapping[str, Any]
 
 
-def _learned(name: str) -> Callable[[Record, Analysis | None], float | None]:
-    return lambda record, _: mean_of(record.data.get("learned_scalars"), name)
-
-
-def _row_sum(record: Record, analysis: Analysis | None) -> float | None:
-    pos, neg = (_learned(name)(record, analysis) for name in ("lambda_pos", "lambda_neg"))
-    return None if pos is None or neg is None else 1 + pos - neg
-
-
-def _query_gradient(record: Record, _: Analysis | None) -> float | None:
-    return mean_of(record.data.get("gradient_norms"), "query")
-
-
-def _negative(_: Record, analysis: Analysis | None) -> float | None:
-    shares = [module["negative_mass"] for module in (analysis or {"modules": {}})["modules"].values()]
-    return fmean(share for own in shares for share in own) if shares else None
-
-
-def _residual(_: Record, analysis: Analysis | None) -> float | None:
-    """Of the last stack: the decoder's."""
-    return list(analysis["streams"].values())[-1]["residual"][-1] if analysis else None
-
-
-QUANTITIES: dict[str, Callable[[Record, Analysis | None], float | None]] = {
-    "lambda+": _learned("lambda_pos"),
-    "lambda-": _learned("lambda_neg"),
-    "Sum of a row, 1 + lambda+ - lambda-": _row_sum,
-    "Share of negative weight": _negative,
-    "Relative residual behind the last layer": _residual,
-    "Gradient norm of the query projections": _query_gradient,
-}
-"""Means over modules (and heads); gradients are medians over training."""
+def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | None]:
+    """Of a run, by what they are called: means over modules (and heads); gradients are medians over training, and the
+    residual is that of the last stack, the decoder."""
+    pos, neg = (mean_of(record.data.get("learned_scalars"), name) for name in ("lambda_pos", "lambda_neg"))
+    shares = [share for module in analysis["modules"].values() for share in module["negative_mass"]] if analysis else []
+    return {
+        "lambda+": pos,
+        "lambda-": neg,
+        "Sum of a row, 1 + lambda+ - lambda-": None if pos is None or neg is None else 1 + pos - neg,
+        "Share of negative weight": fmean(shares) if shares else None,
+        "Relative residual behind the last layer": list(analysis["streams"].values())[-1]["residual"][-1]
+        if analysis
+        else None,
+        "Gradient norm of the query projections": mean_of(record.data.get("gradient_norms"), "query"),
+    }
 
 
 @dataclass(frozen=True)
@@ -77,23 +60,22 @@ class QuantityInside:
 
 
 def inside(results: Path, aggregate: Aggregate, row: Row) -> tuple[QuantityInside, ...]:
-    """Each of :data:`QUANTITIES` that the runs of ``row`` have, beside softmax's; what ``make analyse`` finds of them
-    is read from ``results``."""
+    """What is inside the runs of ``row``, beside softmax's; what ``make analyse`` finds of them is read from
+    ``results``."""
     rows = aggregate.baseline, row
-    analyses = read_runs(results, [record for one in rows for record in one.finished])
+    records = [record for one in rows for record in one.finished]
+    analyses = read_runs(results, records)
+    known = {record: _quantities(record, analyses.get(record.folder)) for record in records}
+    scores = [
+        {seed: turned(aggregate.metric, score) for seed, score in one.values(aggregate.metric).items()} for one in rows
+    ]
     found = []
-    for quantity, read in QUANTITIES.items():
-        base, own = (by_seed(one, lambda record, read=read: read(record, analyses.get(record.folder))) for one in rows)
+    for quantity in next(iter(known.values())):
+        base, own = (by_seed(one, lambda record, quantity=quantity: known[record][quantity]) for one in rows)
         if own:
-            going = [
-                rank_correlation(side, _scores(aggregate, one)) for side, one in zip((base, own), rows, strict=True)
-            ]
-            found.append(QuantityInside(quantity, base, own, difference(own, base) if base else None, tuple(going)))
+            going = tuple(rank_correlation(*both) for both in zip((base, own), scores, strict=True))
+            found.append(QuantityInside(quantity, base, own, difference(own, base) if base else None, going))
     return _corrected(found)
-
-
-def _scores(aggregate: Aggregate, row: Row) -> dict[int, float]:
-    return {seed: turned(aggregate.metric, score) for seed, score in row.values(aggregate.metric).items()}
 
 
 def rank_correlation(values: Mapping[int, float], scores: Mapping[int, float]) -> RankCorrelation | None:

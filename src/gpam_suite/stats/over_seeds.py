@@ -46,26 +46,12 @@ class Difference:
     method: str
     p_value: float | None = None
 
-    @property
-    def holds_zero(self) -> bool | None:
-        """Whether the interval holds zero; None without an interval."""
-        return None if self.low is None or self.high is None else self.low <= 0 <= self.high
-
 
 def summarise(values: Sequence[float]) -> Summary:
     """Mean ``m = sum(x)/n`` and sample standard deviation ``sqrt(sum((x-m)^2)/(n-1))``."""
     n = len(values)
     mean = float(np.mean(values)) if n else None
     return Summary(n, mean, float(np.std(values, ddof=1)) if n > 1 else None)
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % t interval of the mean, ``m -+ t(n-1) s/sqrt(n)`` (Student 1908); None below two values."""
-    found = summarise(values)
-    if found.sd is None:
-        return None
-    half = _t_quantile(found.count - 1) * found.sd / np.sqrt(found.count)
-    return float(found.mean - half), float(found.mean + half)
 
 
 def beside(values: Mapping[int, Value], baseline: Mapping[int, Value]) -> Mapping[int, Value]:
@@ -156,10 +142,6 @@ def _paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> list[
     return [values[seed] - baseline[seed] for seed in sorted(values)]
 
 
-def _t_quantile(freedom: float) -> float:
-    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
-
-
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
     """Holm's corrected p values (1979, "A Simple Sequentially Rejective Multiple Test Procedure"), in the given order.
 
@@ -184,7 +166,7 @@ def power(count: int, effect: float) -> float:
     with ``n - 1`` degrees of freedom and noncentrality ``sqrt(n) effect``; so ``P(T > q) + P(T < -q)`` (Cohen 1988,
     chapter 2). ``effect`` is the mean of the differences by seed over their standard deviation, without a unit.
     """
-    limit, shift = _t_quantile(count - 1), float(np.sqrt(count) * abs(effect))
+    limit, shift = stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1), np.sqrt(count) * abs(effect)
     found = stats.nct.sf(limit, count - 1, shift), stats.nct.cdf(-limit, count - 1, shift)
     return float(np.nansum(found))  # the far tail of a large shift is zero, which scipy may give as NaN
 
@@ -203,12 +185,3 @@ def seeds_needed(values: Mapping[int, float], baseline: Mapping[int, float]) -> 
         return None
     effect = observed.mean / observed.sd
     return 2 + bisect_left(range(2, MOST_SEEDS + 1), POWER, key=lambda count: power(count, effect))
-
-
-def seeds_warning(count: int) -> str | None:
-    """A sentence when ``count`` seeds are too few to tell a difference from chance; None when they are enough."""
-    if count >= ENOUGH_SEEDS:
-        return None
-    if count < 2:
-        return "One seed: the spread between seeds is unknown, so no difference can be told from chance."
-    return f"{count} seeds: too few for a useful interval; {ENOUGH_SEEDS} are the least, five are better."

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
-from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.report.early import HALF, HALF_SUM, row_of
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, fences, legend_below, logarithmic
 from gpam_suite.report.tables import metric_title
-from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate
-from gpam_suite.stats.comparisons import gain
+from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.stats.curves import learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
@@ -22,7 +21,9 @@ _ACROSS = 3
 def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
     """Paired differences to softmax, experiments below each other; those with too few seeds are left out."""
     sides = {
-        found.experiment: {model: own for model in DRAWN if (row := row_of(found, model)) and (own := gain(found, row))}
+        found.experiment: {
+            model: own for model in DRAWN if (row := row_of(found, model)) and (own := _gain(found, row))
+        }
         for found in aggregates
     }
     drawn = [found for found in aggregates if sides[found.experiment]]
@@ -43,7 +44,7 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
             for place, (model, one) in enumerate(own.items()):
                 at, style = index + 0.36 * (place - (len(own) - 1) / 2), look_of_model(model)
                 known = [end for end in one if end is not None]
-                axes.plot([one.estimate], [at], **{**style, "linestyle": "none"}, zorder=3)
+                axes.plot([one[0]], [at], **{**style, "linestyle": "none"}, zorder=3)
                 axes.plot([min(known), max(known)], [at, at], color=style["color"], linewidth=1.3, zorder=2)
                 for end, beyond, arrow in ((low, min(known) < low, "<"), (high, max(known) > high, ">")):
                     if beyond:
@@ -63,6 +64,16 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
         f"seeds with its 95 % interval (t), not corrected for how many there are. Arrows: it goes on. {_seeds(drawn)}"
     )
     return Plot(name, caption, 0.9 + 0.42 * len(drawn), paint)
+
+
+def _gain(found: Aggregate, row: Row) -> tuple[float, float | None, float | None] | None:
+    """What ``row`` gains over softmax, in percent of softmax's mean score, above zero better, and its 95 % interval."""
+    over_seeds = found.difference(row)
+    if over_seeds is None or not (mean := found.baseline.summary(found.metric).mean):
+        return None
+    ends = over_seeds.estimate, over_seeds.low, over_seeds.high
+    estimate, *bounds = (None if end is None else 100 * turned(found.metric, end) / mean for end in ends)
+    return estimate, *(bounds if None in bounds else sorted(bounds))
 
 
 def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
@@ -85,9 +96,7 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
             logarithmic(axes.yaxis)
             axes.set_title(titles[found.experiment].replace(", ", ",\n"), fontsize=8)
             axes.set_xlabel("Updates", fontsize=8)
-            axes.set_ylabel(
-                title(drawn[0][1].quantity, found.task).replace(" per ", "\nper ") + " (log scale)", fontsize=7
-            )
+            axes.set_ylabel(title(found.task).replace(" per ", "\nper ") + " (log scale)", fontsize=7)
             axes.tick_params(labelsize=7)
         for axes in list(grid.flat)[len(panels) :]:
             axes.set_visible(False)

@@ -1,29 +1,28 @@
 """The figure of the claims: what every seed gains, beside what the paper says it should."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
-from gpam_suite.stats.claim import Comparison, Finding
+from gpam_suite.stats.claim import Finding
 
 _PRIMARY, _SECONDARY, _PAPER = COLOURS[0], "#777777", COLOURS[2]
 
 
 def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
     """A panel a claim, a line a comparison: the gain of each seed, their mean, its interval; 0 and the paper's gain."""
-    drawn = [(found, shown) for found in said.values() if (shown := [one for one in found.comparisons if one.gains])]
-    if not drawn:
+    if not said:
         return None
-    lines = [len(shown) for _, shown in drawn]
+    lines = [len(found.comparisons) for found in said.values()]
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(len(drawn), 1, squeeze=False, height_ratios=[count + 2 for count in lines])[:, 0]
-        for axes, (found, shown) in zip(grid, drawn, strict=True):
-            _panel(axes, found, shown)
+        grid = figure.subplots(len(said), 1, squeeze=False, height_ratios=[count + 2 for count in lines])[:, 0]
+        for axes, found in zip(grid, said.values(), strict=True):
+            _panel(axes, found)
         legend_below(figure)
 
     what = (
@@ -34,8 +33,8 @@ def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
     return Plot(name, what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
 
 
-def _panel(axes: Axes, found: Finding, shown: Sequence[Comparison]) -> None:
-    for index, one in enumerate(shown):
+def _panel(axes: Axes, found: Finding) -> None:
+    for index, one in enumerate(found.comparisons):
         colour = _PRIMARY if one.primary else _SECONDARY
         seeds, mean = [_shown(found, gain) for gain in one.gains.values()], _shown(found, one.gain.estimate)
         axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor="none", markeredgecolor=colour, markersize=4)
@@ -46,8 +45,9 @@ def _panel(axes: Axes, found: Finding, shown: Sequence[Comparison]) -> None:
     axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
     paper = {"color": _PAPER, "linestyle": (0, (1.2, 1.2)), "linewidth": 1.2, "zorder": 1}
     axes.axvline(_shown(found, found.effect), **paper, label="the paper's gain")
-    axes.set_yticks(range(len(shown)), [" against ".join(one.labels) for one in shown], fontsize=7)
-    axes.set_ylim(len(shown) - 0.5, -0.5)
+    names = [" against ".join(one.labels) for one in found.comparisons]
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_title(found.claim.title, fontsize=8)
     lower = found.metric in LOWER_IS_BETTER

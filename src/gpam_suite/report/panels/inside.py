@@ -14,6 +14,7 @@ from gpam_suite.records.history_rows import GRADIENT, of_split
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, band, legend_below, logarithmic
 from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.comparisons import of_kind
 
 _THIN = {"linewidth": 0.7, "alpha": 0.8}
 _MODULES = "Attention module, first to last"
@@ -33,7 +34,8 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(3, 2)
         (lambdas, sums), (negative, residual), (by_module, over_training) = grid
-        pos, neg = (_learned(row.finished, kind) for kind in ("lambda_pos", "lambda_neg"))
+        learned = [record["learned_scalars"] for record in row.finished]
+        pos, neg = ([of_kind(own, kind) for own in learned] for kind in ("lambda_pos", "lambda_neg"))
         _a_line_a_seed(lambdas, pos, r"$\lambda_+$", COLOURS[5])
         _a_line_a_seed(lambdas, neg, r"$\lambda_-$", COLOURS[4])
         total = [[1 + plus - minus for plus, minus in zip(*both, strict=True)] for both in zip(pos, neg, strict=True)]
@@ -45,7 +47,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
             if one is row:
                 _band(negative, [_negative(analysis) for analysis in found], one, style, first=1)
             _band(residual, [_last(analysis["streams"])["residual"] for analysis in found], one, style, first=0)
-            medians = [_of_kind(record["gradient_norms"], "query") for record in one.finished]
+            medians = [of_kind(record["gradient_norms"], "query") for record in one.finished]
             _band(by_module, medians, one, style, first=1)
             updates, norms = _over_training(one.finished)
             band(over_training, updates, norms, style, one.label)
@@ -70,15 +72,6 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         "modules): mean and range over seeds. Made by `python scripts/publish.py` from the records."
     )
     return Plot(name, what, 6.6, paint)
-
-
-def _learned(records: Iterable[Record], kind: str) -> list[list[float]]:
-    return [_of_kind(record["learned_scalars"], kind) for record in records]
-
-
-def _of_kind(values: Mapping[str, float], kind: str) -> list[float]:
-    """Those named ``<kind>/<module>``, in the order of the modules."""
-    return [value for name, value in values.items() if name.startswith(f"{kind}/")]
 
 
 def _negative(analysis: Mapping[str, Any]) -> list[float]:
