@@ -15,13 +15,13 @@ MODELS = (BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softma
 Item = TypeVar("Item", bound=tuple[Any, ...])
 
 
-def selected(aggregate: Aggregate, items: Sequence[Item], most: int = APART) -> list[Item]:
-    """At most ``most`` of the items, which start with a row, in their order: softmax and daGPAM with default options,
-    then of the others the best and the worst by the headline metric."""
+def selected(aggregate: Aggregate, items: Sequence[Item]) -> list[Item]:
+    """At most :data:`APART` of the items, which start with a row, in their order: softmax and daGPAM with default
+    options, then of the others the best and the worst by the headline metric."""
     rows = [item[0] for item in items]
-    first = [row for row in rows if _is_one_of(MODELS[:3], row)][:most]
+    first = [row for row in rows if _is_one_of(MODELS[:3], row)]
     others = sorted((row for row in rows if row not in first), key=lambda row: _score(aggregate, row))
-    left = max(0, min(most, len(rows)) - len(first))
+    left = min(APART, len(rows)) - len(first)
     kept = {*first, *others[: left // 2], *others[len(others) - (left - left // 2) :]}
     return [item for item in items if item[0] in kept]
 

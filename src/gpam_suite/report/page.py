@@ -12,7 +12,8 @@ from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
-from gpam_suite.report.panels import runs, theory
+from gpam_suite.report.panels import theory
+from gpam_suite.report.panels.runs import inside_runs
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
@@ -65,7 +66,7 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
 
     for one in found:
         parts += _head(one)
-        parts += show([*figures.plots(one), *runs.plots(results, one)], one.experiment)
+        parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
         parts += experiment_notes(one)
     for noise in filter(None, (find(results, one) for one in found)):
         title, *rest = perturbed_section.section(noise)

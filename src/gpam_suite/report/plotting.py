@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 
@@ -48,9 +47,6 @@ _STYLE = {
     "svg.fonttype": "path",
     "savefig.dpi": 200,
 }
-FULL_COLOUR = 0.5
-"""Attention weights beyond it have the same colour."""
-_FEW = 8  # quartiles of fewer values say nothing
 _WIDTH = 6.3  # inches: the text width of a page
 
 
@@ -121,33 +117,6 @@ def logarithmic(axis: Any) -> None:
     )
     axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
     axis.set_minor_locator(ticker.NullLocator())
-
-
-def fences(values: Sequence[float]) -> tuple[float, float]:
-    """The least and the largest of ``values`` that lie within three quartile ranges of the quartiles (Tukey's outer
-    fences, 1977): what an axis should hold where a few far-off values would press all others together."""
-    if len(values) < _FEW:
-        return min(values), max(values)
-    first, third = np.percentile(values, [25, 75])
-    reach = 3 * (third - first)
-    inside = [value for value in values if first - reach <= value <= third + reach]
-    return min(inside), max(inside)
-
-
-def weights_shown(axes: Axes, weights: Any, targets: Sequence[str], sources: Sequence[str]) -> AxesImage:
-    """Attention weights ``[target, source]`` as a picture beside their words: violet negative, orange positive. Without
-    ``targets`` their places stay, and are empty."""
-    image = axes.imshow(weights, interpolation="nearest", cmap="PuOr_r", vmin=-FULL_COLOUR, vmax=FULL_COLOUR)
-    axes.grid(visible=False)
-    axes.set_xticks(range(len(sources)), list(map(_word, sources)), rotation=90)
-    axes.set_yticks(range(len(weights)), list(map(_word, targets)) or [""] * len(weights))
-    axes.tick_params(length=0, pad=1, labelsize=4.5)
-    return image
-
-
-def _word(word: str) -> str:
-    short = word if len(word) <= 9 else f"{word[:8]}…"
-    return short.replace("$", r"\$")
 
 
 def legend_below(figure: Figure) -> None:

@@ -91,27 +91,22 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
 
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
-    many = len(aggregate.compared) > 1
-    corrected = "; the p values are, by Holm's method over the comparisons of their column" if many else ""
     lines = [
-        f"Differences and ratios are to {baseline.label}. Over seeds: {methods}; intervals are not corrected for the "
-        f"number of rows{corrected}. A row of one seed stands against the same seed of {baseline.label}."
+        f"Differences and ratios are to {baseline.label}, of one seed to the same seed. Over seeds: {methods}. "
+        "Intervals are not corrected for the number of rows; p values are, by Holm's method over their column."
     ]
     if drawn := [found.units for row in aggregate.rows if (found := aggregate.test_set(row))]:
         lines.append(
             f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
-            "resamples; it holds for the trained models at hand and says nothing about other seeds."
+            f"resamples, for the trained models at hand alone. Over seeds and test set: {BOTH_DRAWN}."
         )
-    if many and any(aggregate.seeds_and_test_set(row) for row in aggregate.rows):
-        lines.append(f"Over seeds and test set: {BOTH_DRAWN}.")
     if wanted := {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))}:
         counts = ", ".join(f"{label} {number_of_seeds(count)}" for label, count in wanted.items())
         lines.append(f"{ENOUGH_FOR}: {counts}.")
     return [
         *lines,
-        "Training speed (the median of each run's log) and peak memory are those of these runs, whatever else their "
-        "machine did, and their ratios only of runs on the same hardware: no evidence about cost; `make benchmark` "
-        "compares side by side.",
+        "Speed and memory are those of these runs, whatever else their machine did, and compared on one and the same "
+        "hardware only: no evidence about cost; `make benchmark` compares side by side.",
     ]
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.report.early import HALF, HALF_SUM, row_of
 from gpam_suite.report.model_looks import look_of_model
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, fences, legend_below, logarithmic
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.stats.curves import learning_curve, title
@@ -16,6 +17,7 @@ from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
 DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled")
 _ACROSS = 3
+_FEW = 8  # quartiles of fewer values say nothing
 
 
 def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
@@ -64,6 +66,17 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
         f"seeds with its 95 % interval (t), not corrected for how many there are. Arrows: it goes on. {_seeds(drawn)}"
     )
     return Plot(name, caption, 0.9 + 0.42 * len(drawn), paint)
+
+
+def fences(values: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest of ``values`` that lie within three quartile ranges of the quartiles (Tukey's outer
+    fences, 1977): what an axis should hold where a few far-off values would press all others together."""
+    if len(values) < _FEW:
+        return min(values), max(values)
+    first, third = np.percentile(values, [25, 75])
+    reach = 3 * (third - first)
+    inside = [value for value in values if first - reach <= value <= third + reach]
+    return min(inside), max(inside)
 
 
 def _gain(found: Aggregate, row: Row) -> tuple[float, float | None, float | None] | None:

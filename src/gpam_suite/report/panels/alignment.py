@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from gpam_suite.report.model_looks import look_of_model
-from gpam_suite.report.plotting import FULL_COLOUR, Plot, band, legend_below, weights_shown
+from gpam_suite.report.plotting import Plot, band, legend_below
 from gpam_suite.stats.aggregate import Aggregate, Row
 
 _GROUPS = 5  # of sentences, by length of the source
+_FULL_COLOUR = 0.5  # attention weights beyond it have the same colour
 _MADE = "Made by `python scripts/publish.py` from the records."
 
 
@@ -58,17 +61,32 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
         grid = figure.subplots(count, 2, squeeze=False)
         for column, (one, own) in zip(grid.T, first.items(), strict=True):
             for axes, sentence in zip(column, own, strict=True):
-                words = sentence["words"]
-                image = weights_shown(axes, sentence["weights"], words["decoder"], words["encoder"])
+                image = _weights(axes, sentence)
             column[0].set_title(one.label, fontsize=8)
         figure.colorbar(image, ax=list(grid.flat), label="Attention weight", shrink=0.6, extend="both")
 
     what = (
         f"Cross attention of the last layer, mean over heads, seed {min(looked[row])}, on the short pairs of the test "
         "set that share most words. Rows: what the decoder has read; columns: the source. Violet is negative, white "
-        f"zero, orange positive; beyond {FULL_COLOUR:g} the colour stays the same. {_MADE}"
+        f"zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the same. {_MADE}"
     )
     return Plot(name, what, 0.4 + 2.3 * count, paint)
+
+
+def _weights(axes: Axes, sentence: Mapping[str, Any]) -> AxesImage:
+    """Attention weights ``[target, source]`` as a picture beside their words: violet negative, orange positive."""
+    full = {"vmin": -_FULL_COLOUR, "vmax": _FULL_COLOUR}
+    image = axes.imshow(sentence["weights"], interpolation="nearest", cmap="PuOr_r", **full)
+    axes.grid(visible=False)
+    targets, sources = (list(map(_word, sentence["words"][side])) for side in ("decoder", "encoder"))
+    axes.set_xticks(range(len(sources)), sources, rotation=90)
+    axes.set_yticks(range(len(targets)), targets)
+    axes.tick_params(length=0, pad=1, labelsize=4.5)
+    return image
+
+
+def _word(word: str) -> str:
+    return (word if len(word) <= 9 else f"{word[:8]}…").replace("$", r"\$")
 
 
 def _looked(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any]) -> dict[Row, dict[int, Any]]:

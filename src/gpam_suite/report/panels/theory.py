@@ -32,14 +32,12 @@ def _polygon(axes: Axes, corners: Any, **style: Any) -> None:
     axes.plot(*closed.T, **style)
 
 
-def _plane(axes: Axes) -> None:
+def _plane(axes: Axes, values: Any, label: str | None = None) -> None:
+    """The axes, and the three values with their convex hull."""
     axes.set_aspect("equal")
     axes.set_xlabel("First coordinate")
     axes.axhline(0, color="#888888", linewidth=0.6)
     axes.axvline(0, color="#888888", linewidth=0.6)
-
-
-def _values(axes: Axes, values: Any, label: str | None = None) -> None:
     axes.fill(*np.array(values).T, color="#bbbbbb", linewidth=0, zorder=0.8)
     axes.plot(*np.array(values).T, linestyle="none", marker="o", color="#000000", label=label)
     for number, (x, y) in enumerate(values, start=1):
@@ -50,8 +48,7 @@ def _hulls(found: dict[str, Any]) -> Plot:
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(found["hulls"]), sharex=True, sharey=True)
         for index, (axes, entry) in enumerate(zip(panels, found["hulls"], strict=True)):
-            _plane(axes)
-            _values(axes, found["values"])
+            _plane(axes, found["values"])
             _polygon(axes, entry["corners"], color=COLOURS[index], linewidth=1.6)
             pair = rf"$\lambda_+ = \lambda_- = {entry['lambda_pos']:g}$"
             name = "softmax" if entry["lambda_neg"] == 0 else f"daGPAM, {pair}"
@@ -70,9 +67,8 @@ def _hulls(found: dict[str, Any]) -> Plot:
 def _output_space(found: dict[str, Any]) -> Plot:
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        _plane(axes)
+        _plane(axes, found["values"], "values and convex hull")
         axes.set_ylabel("Second coordinate")
-        _values(axes, found["values"], "values and convex hull")
         for index, entry in enumerate(found["output_space"], start=1):
             negative = entry["lambda_neg"]
             style = {**look(index), "marker": None}
