@@ -15,13 +15,9 @@ from gpam.errors import UsageError
 from gpam_suite.common import sections
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
-from gpam_suite.common.summed import summed
 from gpam_suite.evaluate.translation import Metrics
 from gpam_suite.records.folder import write_scores
-from gpam_suite.report import unit_differences
 from gpam_suite.report.compare import compare
-from gpam_suite.stats.bootstrap import resample
-from gpam_suite.stats.unit_wins import unit_wins
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
@@ -62,7 +58,7 @@ def test_result_of_two_groups(groups):
     assert result["Training tokens per second"][2] == "-22.22 %"
     text = _text(found)
     # t = 0.8 / (0.1 / sqrt(3)) = 13.856 with 2 degrees of freedom
-    assert "Over seeds (paired t over 3 seeds): Test perplexity -0.80 [-1.05, -0.55], p = 0.005; excludes zero." in text
+    assert "Over seeds (paired t over 3 seeds): Test perplexity -0.80 [-1.05, -0.55], p = 0.005." in text
     assert "(paired bootstrap over 40 documents, 1000 resamples): -0.80 [" in text
     assert "Over seeds and test set (hierarchical bootstrap" in text
     # eight standard deviations: with two seeds |T| > 12.7 needs a spread below 0.89, whose chance is only 0.63
@@ -87,7 +83,7 @@ def test_only_what_differs_is_listed(tmp_path, groups):
         "versions.torch": ["2.6.0", "2.7.0"],
     }
     assert "Over seeds: no test (no interval: one seed)." in _text(found)
-    assert "Warning: B (Softmax): one seed" in _text(found)
+    assert "Warning: too few seeds to tell a difference from chance (B (Softmax)); 3 are the least" in _text(found)
 
 
 def test_a_run_differs_in_nothing_from_itself(groups):
@@ -108,14 +104,11 @@ def test_documents_won_and_lost_by_hand(tmp_path):
         runs.append(run)
     found = compare(*[str(run.folder) for run in runs])
     assert "By document (loss in nats per word, mean over seeds) B wins 1, loses 2 and ties 1 of 4." in _text(found)
-    lines = _table(found, "Where")
-    # the two documents of 10 words: exp((3 + 4) / 2) and exp((2.5 + 4) / 2)
-    assert lines["10 to 10"] == ["2", "1", "0", "1", "33.12", "25.79", "-7.33"]
-    assert lines["20 to 20"] == ["1", "0", "1", "0", "148.41", "190.57", "+42.15"]
-    assert list(lines) == ["10 to 10", "20 to 20", "30 to 30"]
     most = _table(found, "Where they differ most")
-    assert list(most) == ["0", "2", "3"]  # the one that B wins, then its losses; the tie is none
+    assert set(most) == {"0", "2", "3"} and next(iter(most)) == "0"  # what B wins, then its losses; the tie is none
     assert most["2"] == ["20", "5.000", "5.250", "+0.250"]
+    back = _text(compare(*[str(run.folder) for run in reversed(runs)]))
+    assert "B wins 2, loses 1 and ties 1 of 4." in back and "| 2 | 20 | 5.250 | 5.000 | -0.250 |" in back
 
 
 def test_characters_are_no_words(tmp_path):
@@ -124,7 +117,7 @@ def test_characters_are_no_words(tmp_path):
     for run in runs:
         write_scores(run.folder, [{"document": i, "words": 10 + i, "nll": (10 + i) * math.log(5)} for i in range(4)])
     text = _text(compare(*[str(run.folder) for run in runs]))
-    assert "(loss in nats per character, mean" in text and "| Characters |" in text
+    assert "(loss in nats per character, mean" in text
     assert "| Test perplexity | 5.000 | 5.000 | 0.000 |" in text
 
 
@@ -168,21 +161,7 @@ def test_sentences_won_and_lost(translations):
         a = _sentence_bleu(BASE[index], index)
         assert most[str(index)][1:3] == [f"{a:.2f}", f"{means[index]:.2f}"]
     blocks = found[-1].blocks
-    # seed 1 loses sentence 0, seed 2 has it right; of sentence 3 it is seed 2 that differs more
     assert "sentence 0\n  A, seed 1: the cat sat on the mat\n  B, seed 1: the cat sat on a mat" in blocks
-    assert "sentence 3\n  A, seed 2: a red house was old\n  B, seed 2: the red house is old" in blocks
-
-
-def test_source_and_reference_come_from_the_prepared_data(translations, tmp_path, monkeypatch):
-    prepared = tmp_path / "data" / "cldr_de_en-1"
-    splits = {"test": {}}
-    manifest = {"checksum": "sha256:5f2c", "task": "nmt", "source": "de", "target": "en", "splits": splits}
-    write_atomically(prepared / "manifest.json", summed(manifest))
-    write_atomically(prepared / "text" / "test.de.txt", "Katze\nHund\nZahlen\nHaus\n")
-    write_atomically(prepared / "text" / "test.en.txt", "".join(f"{line}\n" for line in REFERENCES))
-    monkeypatch.setattr(unit_differences, "DATA", tmp_path / "data")
-    text = _text(compare(*[str(runs[0].folder) for runs in translations]))
-    assert "sentence 1\n  source: Hund\n  reference: a dog\n  A, seed 1: a cat\n  B, seed 1: a dog" in text
 
 
 def test_hypotheses_of_another_evaluation_are_refused(translations):
@@ -190,15 +169,6 @@ def test_hypotheses_of_another_evaluation_are_refused(translations):
     write_atomically(run.folder / "hypotheses.txt", "one line\n")
     with pytest.raises(UsageError, match=r"hypotheses\.txt has 1 lines but the test set 4 sentences"):
         compare(str(run.folder), str(other.folder))
-
-
-def test_exchanging_the_sides_turns_everything_round(translations):
-    a, b = ([resample(run) for run in runs] for runs in translations)
-    there, back = unit_wins(a, b), unit_wins(b, a)
-    assert there.gain == pytest.approx(-back.gain)
-    assert there.counts[:2] == back.counts[1::-1]
-    assert there.extremes(9) == back.extremes(9)[::-1]
-    assert sum(bucket.units for bucket in there.buckets) == len(REFERENCES)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -1,7 +1,6 @@
 """Figures: what is drawn, captions that say what it is, and SVG bytes that do not change."""
 
 import matplotlib
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from record_factory import failed, make_record, painted, store
@@ -9,7 +8,8 @@ from record_factory import failed, make_record, painted, store
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.figures import plots
 from gpam_suite.report.model_looks import APART, MODELS, look_of, look_of_model, selected
-from gpam_suite.report.plotting import fences, logarithmic, render
+from gpam_suite.report.panels.across import fences
+from gpam_suite.report.plotting import logarithmic, render
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.curves import learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
@@ -30,17 +30,6 @@ def _lambda_runs():
 def _aggregate(results):
     (found,) = read_aggregates(results)
     return found
-
-
-def _plot(results, name):
-    return next(plot for plot in plots(_aggregate(results)) if plot.name == name)
-
-
-def test_sweep_is_found_with_its_lines(tmp_path):
-    store(tmp_path, *_lambda_runs())
-    (sweep,) = find_sweeps(_aggregate(tmp_path).rows)
-    assert (sweep.model, list(sweep.lines)) == ("dagpam", [0.0, 1.0])
-    assert [[row.options["lambda_neg"] for row in line] for line in sweep.lines.values()] == [[0.0, 0.5, 1.0]] * 2
 
 
 def test_what_differs_in_more_than_lambdas_is_no_sweep(tmp_path):
@@ -69,55 +58,29 @@ def test_what_rows_sum_to(tmp_path, options, wanted):
 
 
 def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
-    store(tmp_path, *_lambda_runs())
-    plot = _plot(tmp_path, "sweep-dagpam")
+    runs = _lambda_runs()
+    own = {key: runs[-1][key] for key in ("model", "options", "overrides_label")}
+    store(tmp_path, *runs, failed(make_record(**own, seed=3)))
+    found = _aggregate(tmp_path)
+    (sweep,) = find_sweeps(found.rows)
+    assert (sweep.model, list(sweep.lines)) == ("dagpam", [0.0, 1.0])
+    (plot,) = plots(found)
+    assert plot.name == "sweep-dagpam"
+    for fact in ("Python documentation", "Seeds: 1, 2.", "Made by `python scripts/tabulate.py`."):
+        assert fact in plot.caption
+    assert "Not drawn: 1 seed that failed or diverged." in plot.caption
     axes, by_sum = painted(plot)
-    lines = {container.get_label(): container.lines[0] for container in axes.containers}
+    lines, sums = ({one.get_label(): one.lines[0] for one in panel.containers} for panel in (axes, by_sum))
     assert lines[r"$\lambda_+$ = 1"].get_ydata() == pytest.approx([30.15, 29.65, 29.15])
     assert lines[r"$\lambda_+$ = 0"].get_xdata() == pytest.approx([0, 0.5, 1])
     band = axes.patches[0]
     low = 30.15 - 0.1 / 2**0.5  # sample deviation of 30.1 and 30.2
     assert (band.get_y(), band.get_height()) == pytest.approx((low, 2 * 0.1 / 2**0.5))
-    assert axes.get_xlabel() == r"$\lambda_-$"
-    sums = {container.get_label(): container.lines[0] for container in by_sum.containers}
+    assert axes.get_ylabel() == "Test perplexity per word\n(lower is better)" and axes.get_yscale() == "linear"
     assert sums[r"$\lambda_+$ = 1"].get_xdata() == pytest.approx([2, 1.5, 1])
     assert sums[r"$\lambda_+$ = 1"].get_ydata() == pytest.approx([30.15, 29.65, 29.15])
-    assert "against lambda-, and against what the rows of weights sum to" in plot.caption
-    assert "band one standard deviation" in plot.caption
-
-
-def test_sweep_marks_where_no_seed_finished(tmp_path):
-    runs = _lambda_runs()
-    runs[-2:] = [failed(run) for run in runs[-2:]]
-    store(tmp_path, *runs)
-    plot = _plot(tmp_path, "sweep-dagpam")
-    axes, _ = painted(plot)
-    crosses = [line for line in axes.lines if line.get_marker() == "x"]
-    assert [line.get_xdata()[0] for line in crosses] == [1.0]
-    assert "A cross at the top: no seed finished." in plot.caption
-    assert "Not drawn: 2 seeds that failed or diverged." in plot.caption
-
-
-def test_results_figure_shows_every_seed(tmp_path):
-    values = [30.0, 30.2, 30.7]
-    store(
-        tmp_path,
-        *[make_record(seed=seed, value=value) for seed, value in enumerate(values)],
-        failed(make_record(seed=9)),
-    )
-    plot = _plot(tmp_path, "results")
-    (axes,) = painted(plot)
-    assert any(np.array_equal(line.get_xdata(), values) for line in axes.lines)
-    assert axes.get_yticklabels()[0].get_text() == "Softmax\n(1 of 4 lost)"
-    assert axes.get_xlabel() == "Test perplexity per word (lower is better)"
-    assert axes.get_xscale() == "linear"
-
-
-def test_perplexities_far_apart_are_on_a_log_axis(tmp_path):
-    store(tmp_path, make_record(), make_record(model="nap", value=900.0))
-    (axes,) = painted(_plot(tmp_path, "results"))
-    assert axes.get_xscale() == "log"
-    assert "log scale" in axes.get_xlabel()
+    store(tmp_path, make_record(**own, seed=4, value=900.0))
+    assert painted(plots(_aggregate(tmp_path))[0])[0].get_yscale() == "log"  # far apart
 
 
 @pytest.mark.parametrize(("low", "high"), [(61, 97), (31, 420), (20, 9000)])
@@ -130,9 +93,9 @@ def test_log_axis_always_has_labels(low, high):
     assert 2 <= len(labelled) <= 10
 
 
-def test_nothing_finished_has_no_figure(tmp_path):
-    store(tmp_path, failed(make_record()))
-    assert plots(_aggregate(tmp_path)) == []
+def test_far_off_values_do_not_press_the_others_together():
+    assert fences([30.0, 30.1, 30.2, 30.3, 30.4, 30.5, 30.6, 6.7]) == (30.0, 30.6)
+    assert fences([1.0, 50.0]) == (1.0, 50.0)
 
 
 # ----------------------------------------------------------------------------------------------------- learning curves
@@ -145,76 +108,35 @@ def _history(record, rows):
 
 def test_curve_is_mean_and_range_over_seeds(tmp_path):
     one, two = store(tmp_path, make_record(seed=1), make_record(seed=2))
+    assert learning_curve(_aggregate(tmp_path).rows[0]) is None and plots(_aggregate(tmp_path)) == []
     _history(one, [(10, 100.0), (20, 50.0), (25, 45.0), (30, 40.0)])
-    _history(two, [(10, 110.0), (20, 52.0), (30, 36.0)])
+    _history(two, [(10, 110.0), (20, 77.0), (20, 52.0), (30, 36.0)])  # resumed: its later row counts
+    with (two.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 40, "split": "va')
     curve = learning_curve(_aggregate(tmp_path).rows[0])
-    assert curve.quantity == "token_perplexity"
     assert curve.updates.tolist() == [10, 20, 30]  # 25 is one seed's only
     assert curve.values.tolist() == [[100.0, 50.0, 40.0], [110.0, 52.0, 36.0]]
-    assert curve.after(15).updates.tolist() == [20, 30]
-
-
-def test_a_resumed_run_counts_its_later_row_and_drops_a_torn_one(tmp_path):
-    (record,) = store(tmp_path, make_record())
-    _history(record, [(10, 100.0), (20, 77.0), (20, 50.0)])
-    with (record.folder / "metrics.jsonl").open("a") as file:
-        file.write('{"update": 30, "split": "va')
-    curve = learning_curve(_aggregate(tmp_path).rows[0])
-    assert curve.values.tolist() == [[100.0, 50.0]]
-
-
-def test_curve_of_losses_where_no_perplexity_was_logged(tmp_path):
-    (record,) = store(tmp_path, make_record(task="nmt"))
-    for update in (1, 2):
-        append_history(record.folder, {"update": update, "split": "valid", "loss_bits": 3.0 / update})
-    assert learning_curve(_aggregate(tmp_path).rows[0]).values.tolist() == [[3.0, 1.5]]
-    (whole,) = painted(_plot(tmp_path, "learning-curves"))  # two points have no second half
-    assert whole.get_ylabel() == "Validation loss in bits per token"
-    assert title("token_perplexity", "recall") == "Validation perplexity per answer"
-
-
-def test_no_history_no_curve(tmp_path):
-    store(tmp_path, make_record())
-    assert learning_curve(_aggregate(tmp_path).rows[0]) is None
-    assert [plot.name for plot in plots(_aggregate(tmp_path))] == ["results"]
+    (plot,) = plots(_aggregate(tmp_path))
+    (axes,) = painted(plot)
+    assert axes.lines[0].get_ydata() == pytest.approx([105.0, 51.0, 38.0])
+    assert axes.get_ylabel() == "Validation perplexity per token (log scale)"
+    assert title("recall") == "Validation perplexity per answer"
 
 
 def test_a_figure_names_softmax_and_dagpam_whatever_their_scores(tmp_path):
     values = {f"m{i}": 20.0 + i for i in range(9)} | {"softmax": 24.1, "dagpam": 24.2, "dagpam_trainable": 24.3}
     store(tmp_path, *[make_record(model=model, value=value) for model, value in values.items()])
     aggregate = _aggregate(tmp_path)
-    rows = [(row,) for row in aggregate.rows]
-    shown = [row.model for (row,) in selected(aggregate, rows)]
+    shown = [row.model for (row,) in selected(aggregate, [(row,) for row in aggregate.rows])]
     assert set(shown) == {"softmax", "dagpam", "dagpam_trainable", "m0", "m1", "m7", "m8"}
-    assert [row.model for (row,) in selected(aggregate, rows, 3)] == ["softmax", "dagpam", "dagpam_trainable"]
     colours = {row.model: look_of(aggregate, row)["color"] for row in aggregate.rows if row.model in shown}
     assert len(set(colours.values())) == APART
     assert [colours[model] for model in MODELS[:3]] == [look_of_model(model)["color"] for model in MODELS[:3]]
 
 
-def test_a_score_far_off_is_an_arrow_and_does_not_press_the_others_together(tmp_path):
-    scores = [30.0, 30.1, 30.2, 30.3, 30.4, 30.5, 30.6, 6.7]
-    store(tmp_path, *[make_record(task="nmt", model=f"m{i}", value=value) for i, value in enumerate(scores)])
-    plot = _plot(tmp_path, "results")
-    (axes,) = painted(plot)
-    assert axes.get_xlim()[0] > 29 and [text.get_text() for text in axes.texts] == ["← 6.70"]
-    assert "an arrow: far off" in plot.caption
-    assert fences([1.0, 50.0]) == (1.0, 50.0)
-
-
-# --------------------------------------------------------------------------------------------------------------- bytes
-
-
-def test_captions(tmp_path):
-    store(tmp_path, *_lambda_runs())
-    for plot in plots(_aggregate(tmp_path)):
-        for fact in ("Python documentation", "Seeds: 1, 2.", "Made by `python scripts/tabulate.py`."):
-            assert fact in plot.caption
-
-
 def test_svg_bytes_are_the_same_again_and_under_other_settings(tmp_path):
     store(tmp_path, *_lambda_runs())
-    plot = _plot(tmp_path, "sweep-dagpam")
+    (plot,) = plots(_aggregate(tmp_path))
     first = render(plot)
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "other", "axes.facecolor": "red"}):
         assert render(plot) == first

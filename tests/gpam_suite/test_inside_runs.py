@@ -14,7 +14,8 @@ from gpam_suite.inside.analyse import analyse
 from gpam_suite.inside.perturb.perturb_runs import perturb
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.report.page import build
-from gpam_suite.report.panels import runs, theory
+from gpam_suite.report.panels import theory
+from gpam_suite.report.panels.runs import inside_runs
 from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import read_aggregates
 
@@ -57,11 +58,9 @@ def test_numbers_figures_and_page(finished):
     names = {path.relative_to(results).as_posix() for path in written}
     own = [f"{kind}/runs/local_lm/dagpam_trainable-default/{folder.name}.json" for kind in ("analysis", "perturbed")]
     assert {"README.md", "analysis/hulls.json", *own} <= names
-    for name in ("collapse", "gradients-by-layer", "learned-scalars", "attention-decoder", "lemmas", "perturbed"):
-        assert f"figures/local_lm-{name}.svg" in names
-    assert {"figures/analysis-hulls.svg", "figures/local_lm-maps-dagpam_trainable.svg"} <= names
+    assert {f"figures/{name}.svg" for name in ("local_lm-inside", "local_lm-perturbed", "analysis-hulls")} <= names
     page = (results / "README.md").read_text(encoding="utf-8")
-    for path in (path for path in names if path.endswith((".svg", "-perturbed.md"))):
+    for path in (path for path in names if path.endswith(".svg")):
         assert f"]({path})" in page
     numbers = [(results / name).read_text(encoding="utf-8") for name in own]
     assert str(results.parent) not in "".join([*numbers, page])
@@ -83,9 +82,10 @@ def test_pages_are_made_again_from_the_numbers_alone(finished, tmp_path):
 def test_captions_say_data_model_seeds_and_command(finished):
     results, *_ = finished
     (aggregate,) = read_aggregates(results)
-    plots = runs.plots(results, aggregate) + theory.plots(results)
-    assert len(plots) == 8
-    for plot in plots:
+    inside = inside_runs(results, aggregate)
+    # four measures of the stack, three of weights, the lemmas, gradients of three maps, two lambdas
+    assert len([axes for axes in painted(inside) if axes.get_visible()]) == 4 + 3 + 4 + 3 + 2
+    for plot in [inside, *theory.plots(results)]:
         for word in ("Data: ", "Model", "Seeds: ", "Made by `python scripts/"):
             assert word in plot.caption, plot.name
 
@@ -134,7 +134,8 @@ def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):
     path = next((copy / "analysis").rglob(f"{folder.name}.json"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "config_hash": "00000000"}))
     (aggregate,) = read_aggregates(copy)
-    assert {plot.name for plot in runs.plots(copy, aggregate)} == {"gradients-by-layer", "learned-scalars"}
+    titles = [axes.get_title() for axes in painted(inside_runs(copy, aggregate)) if axes.get_visible()]
+    assert titles == ["Gradient, query", "Gradient, key", "Gradient, value", r"$\lambda_+$", r"$\lambda_-$"]
 
 
 @pytest.mark.parametrize(
