@@ -31,15 +31,10 @@ def test_build_writes_everything_and_every_link_leads_to_a_file(built):
     results, written = built
     assert len(written) == 2 * 2 + 2 + 1  # tables, learning curves, the page
     page = (results / "README.md").read_text()
-    targets = re.findall(r"\]\(([^)]+)\)", page)
-    files = [target for target in targets if not target.startswith("#")]
+    files = re.findall(r"\]\(([^)]+)\)", page)
     assert len(files) == 2 * (2 + 1)
     assert all((results / target).is_file() for target in files)
-    headings = {
-        re.sub(r"[^\w -]", "", line[3:].lower()).replace(" ", "-") for line in page.splitlines() if line[:3] == "## "
-    }
-    assert {target[1:] for target in targets if target.startswith("#")} <= headings
-    assert page.index("lm/python docs") < page.index("small_nmt")
+    assert page.index("## lm/python docs") < page.index("## small_nmt")
 
 
 def test_made_again_it_is_byte_identical_and_the_experiment_that_is_asked_for_has_to_be_there(built):

@@ -106,9 +106,10 @@ def test_one_seed_has_no_spread_and_a_warning(tmp_path):
 
 
 def test_without_softmax_there_is_no_difference(tmp_path):
-    store(tmp_path, make_record(model="dagpam"))
-    (row,) = _table(tmp_path)
-    assert row["Difference over seeds [95 %]"] == row["Extra parameters"] == row["Training speed ×"] == "–"
+    """Under another attention it is none."""
+    store(tmp_path, make_record(model="dagpam"), make_record(overrides_label="attention=sigmoid"))
+    for row in _table(tmp_path):
+        assert row["Difference over seeds [95 %]"] == row["Extra parameters"] == row["Training speed ×"] == "–"
     assert "Softmax was not run" in tabulate(tmp_path)[0].read_text()
 
 
@@ -238,13 +239,6 @@ def test_seeds_of_what_is_not_one_model_are_refused(tmp_path, fields, changes, n
         tabulate(tmp_path, "small_lm")
 
 
-def test_another_attention_under_softmax_is_no_baseline(tmp_path):
-    store(tmp_path, make_record(overrides_label="attention=sigmoid"), make_record(model="dagpam"))
-    assert [line["Difference over seeds [95 %]"] for line in _table(tmp_path)] == ["–", "–"]
-    (found,) = read_aggregates(tmp_path)
-    assert found.baseline is None
-
-
 @pytest.mark.parametrize("text", ["a: [1", "- a list"])
 def test_broken_configuration_is_named(tmp_path, text):
     (record,) = store(tmp_path, make_record())
@@ -271,18 +265,11 @@ def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
     assert "z is left out. Seed 1 of softmax (default) was run twice" in (tmp_path / "README.md").read_text()
     with pytest.raises(UsageError, match="run twice"):
         build(tmp_path, "z")
-
-
-def test_an_experiment_whose_scores_were_changed_is_left_out(tmp_path):
-    for record in store(
-        tmp_path, make_record(), *(make_record(experiment="z", model=m) for m in ("softmax", "dagpam"))
-    ):
+    for record in store(tmp_path, *(make_record(experiment="changed", model=m) for m in ("softmax", "dagpam"))):
         add_document_scores(record)
     scores = record.folder / "scores.jsonl"
     scores.write_text("".join(scores.read_text().splitlines(keepends=True)[1:]))
-    build(tmp_path)
-    assert {path.stem for path in (tmp_path / "tables").iterdir()} == {"small_lm"}
-    assert "z is left out. " in (tmp_path / "README.md").read_text()
+    assert "changed is left out. " in next(path for path in build(tmp_path) if path.name == "README.md").read_text()
 
 
 # --------------------------------------------------------------------------------------------------------------- bytes
@@ -316,27 +303,19 @@ def test_regeneration_is_byte_identical_wherever_the_results_lie(stored, tmp_pat
     assert not any(str(stored).encode() in content for content in first.values())
 
 
-def test_page_says_what_it_is_made_of(stored):
-    page = tabulate(stored)[0].read_text()
+def test_page_says_what_it_is_made_of(tmp_path):
+    store(tmp_path, *(make_record(seed=seed, hardware={"cores": 2 * seed, "gpu": None}) for seed in (1, 2)))
+    page = tabulate(tmp_path)[0].read_text()
+    assert "Hardware: gpu config cpu; cores 2, 4.\n" in page
     for fact in (
         "sha256:5f2c",
         "context_window 0",
-        "Seeds: 1, 2, 3",
+        "Seeds: 1, 2; updates: 200.",
         "torch 2.6.0",
-        "made up",
         "0000000000",
         "train.py",
     ):
         assert fact in page
-
-
-def test_different_machines_are_all_listed(tmp_path):
-    store(
-        tmp_path,
-        make_record(hardware={"cores": 2, "gpu": None}),
-        make_record(seed=2, hardware={"cores": 8, "gpu": None}),
-    )
-    assert "Hardware: gpu config cpu; cores 2, 8.\n" in tabulate(tmp_path)[0].read_text()
 
 
 def test_text_from_records_cannot_break_a_table(tmp_path):

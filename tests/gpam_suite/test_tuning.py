@@ -11,19 +11,26 @@ from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.tuning import best, grid
 
 
+def tried(results, *perplexities, **config):
+    """A run of the grid; ``fields`` of its record beside what its configuration says."""
+    fields = config.pop("fields", {})
+    name = f"tune_{len(list((results / 'tuning').glob('runs/*')))}"
+    run = make_record(task="nmt", experiment=name, value=20.0, **fields)
+    (record,) = store(results / "tuning", run if perplexities else failed(run))
+    add_config(record, **{"fairseq__model__dropout": 0.1, **config})
+    for update, perplexity in enumerate(perplexities, start=1):
+        append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
+
+
 def tuned(results):
     """Two settings of two models; daGPAM's second run diverged."""
-    for lr, perplexities in (
-        (0.002, {"softmax": (14.0, 12.0), "dagpam": (13.0, 11.0)}),
-        (0.004, {"softmax": (9.0, 10.0)}),
+    for model, rate, perplexities in (
+        ("softmax", 0.002, (14.0, 12.0)),
+        ("dagpam", 0.002, (13.0, 11.0)),
+        ("softmax", 0.004, (9.0, 10.0)),
+        ("dagpam", 0.004, ()),
     ):
-        for model in ("softmax", "dagpam"):
-            run = make_record(task="nmt", experiment=f"tune_{lr}", model=model, value=20.0)
-            ended = model in perplexities
-            (record,) = store(results / "tuning", run if ended else failed(run))
-            add_config(record, fairseq__optimization__lr=[lr], fairseq__model__dropout=0.1)
-            for update, perplexity in enumerate(perplexities.get(model, ()), start=1):
-                append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
+        tried(results, *perplexities, fairseq__optimization__lr=[rate], fields={"model": model})
 
 
 def test_grid_by_hand(tmp_path):
@@ -38,9 +45,7 @@ def test_grid_by_hand(tmp_path):
 
 def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
     tuned(tmp_path)
-    (stray,) = store(tmp_path / "tuning", make_record(task="nmt", experiment="tune_0.008", value=20.0))
-    add_config(stray, fairseq__optimization__lr=[0.008], fairseq__model__dropout=0.1)
-    append_history(stray.folder, {"update": 1, "split": "valid", "token_perplexity": 30.0})
+    tried(tmp_path, 30.0, fairseq__optimization__lr=[0.008])
     found = grid(read_records(tmp_path / "tuning"))
     assert best(found, "Softmax")[:2] == (0.004, 0.1) and best(found, "daGPAM") is None
     assert "daGPAM: the grid is not complete." in "\n".join(tuning(tmp_path))
@@ -59,23 +64,18 @@ def test_the_page_shows_the_choice_and_no_test_score(tmp_path):
 
 
 def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
-    tries = [(2048, [1], True, 12.0), (1024, [4], True, 11.0), (1024, [1], True, 13.0), (2048, [1], False, 14.0)]
+    tries = [(2048, 1, True, 12.0), (1024, 4, True, 11.0), (1024, 1, True, 13.0), (2048, 1, False, 14.0)]
     for most, frequency, before, perplexity in tries:
-        (record,) = store(tmp_path / "tuning", make_record(experiment=f"tune_{perplexity}"))
-        add_config(
-            record,
-            fairseq__optimization={
-                "lr": [0.002],
-                "update_freq": frequency,
-                "max_update": 409_600 // (most * frequency[0]),
-            },
+        updates = 409_600 // (most * frequency)
+        tried(
+            tmp_path,
+            perplexity,
+            fairseq__optimization={"lr": [0.002], "update_freq": [frequency], "max_update": updates},
             fairseq__model={"dropout": 0.1, "decoder_normalize_before": before},
             fairseq__dataset__max_tokens=most,
         )
-        append_history(record.folder, {"update": 1, "split": "valid", "token_perplexity": perplexity})
-    (record,) = store(tmp_path / "tuning", make_record(experiment="tune_lambda", model="dagpam", overrides_label="a=1"))
-    add_config(record, fairseq__model={"dropout": 0.1, "decoder_normalize_before": True})
-    append_history(record.folder, {"update": 1, "split": "valid", "token_perplexity": 10.0})
+    options = {"model": "dagpam", "overrides_label": "a=1"}
+    tried(tmp_path, 10.0, fairseq__model={"dropout": 0.1, "decoder_normalize_before": True}, fields=options)
     text = "\n".join(tuning(tmp_path))
     assert "| Learning rate | Dropout | Tokens an update | Layer norm | Softmax | daGPAM a=1 |" in text
     assert (
@@ -87,14 +87,8 @@ def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
 
 def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
     for updates, most, perplexity in ((4000, 1024, 12.0), (2000, 2048, 13.0), (4000, 2048, 11.0)):
-        (record,) = store(tmp_path / "tuning", make_record(experiment=f"tune_{perplexity}"))
-        add_config(
-            record,
-            fairseq__optimization={"lr": [0.002], "max_update": updates},
-            fairseq__model__dropout=0.1,
-            fairseq__dataset__max_tokens=most,
-        )
-        append_history(record.folder, {"update": 1, "split": "valid", "token_perplexity": perplexity})
+        own = {"lr": [0.002], "max_update": updates}
+        tried(tmp_path, perplexity, fairseq__optimization=own, fairseq__dataset__max_tokens=most)
     text = "\n".join(tuning(tmp_path))
     short, long = text.split("8.2 million tokens of training:\n")
     assert "4.1 million tokens of training:\n" in short
@@ -103,10 +97,8 @@ def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
 
 
 def test_schedules_are_told_apart(tmp_path):
-    for name, more, perplexity in (("cosine", {}, 11.0), ("polynomial_decay", {"power": 2.0}, 12.0)):
-        (record,) = store(tmp_path / "tuning", make_record(experiment=f"tune_{name}"))
-        add_config(record, fairseq__model__dropout=0.1, fairseq__lr_scheduler={"_name": name, **more})
-        append_history(record.folder, {"update": 1, "split": "valid", "token_perplexity": perplexity})
+    tried(tmp_path, 11.0, fairseq__lr_scheduler={"_name": "cosine"})
+    tried(tmp_path, 12.0, fairseq__lr_scheduler={"_name": "polynomial_decay", "power": 2.0})
     text = "\n".join(tuning(tmp_path))
     assert "| Learning rate | Dropout | Decay | Softmax |" in text
     assert "| 0.002 | 0.1 | cosine | **11.00** |" in text and "| 0.002 | 0.1 | power 2 | 12.00 |" in text

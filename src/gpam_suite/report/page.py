@@ -55,8 +55,7 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     if experiment:
         read_aggregates(results, experiment)  # says which experiments there are, or why it is no table
     files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, found)}
-    contents = "".join(["The experiments:\n\n", *map(_entry, found)])
-    parts = [_INTRODUCTION, contents if found else "No run has been recorded yet.\n"]
+    parts = [_INTRODUCTION, *([] if found else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
 
     def show(plots: Iterable[Plot], experiment: str) -> list[str]:
@@ -86,19 +85,9 @@ def _remove_stale(results: Path, name: str, names: Iterable[str]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _entry(found: Aggregate) -> str:
-    """A line of the contents; GitHub's anchor of a heading is in lower case, with hyphens for spaces and no other
-    punctuation."""
-    kept = "".join(sign for sign in found.experiment.lower() if sign.isalnum() or sign in " -_")
-    return f"- [{inert(found.experiment)}](#{kept.replace(' ', '-')}): {_title(found)}\n"
-
-
-def _title(found: Aggregate) -> str:
-    return f"{TASKS[found.task].title}, {inert(found.reference['dataset_label'])}"
-
-
 def _head(found: Aggregate) -> list[str]:
     """What stands above the figures of an experiment."""
     base = f"tables/{safe_name(found.experiment)}"
     links = f"[All columns]({quote(f'{base}.md')}), [CSV]({quote(f'{base}.csv')}).\n"
-    return [f"## {inert(found.experiment)}\n", f"{_title(found)}.\n", short_table(found), links]
+    title = f"{TASKS[found.task].title}, {inert(found.reference['dataset_label'])}.\n"
+    return [f"## {inert(found.experiment)}\n", title, short_table(found), links]
