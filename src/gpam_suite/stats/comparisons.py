@@ -92,11 +92,7 @@ def by_seed(row: Row, read: Callable[[Record], float | None]) -> dict[int, float
     return {record["seed"]: value for record in row.finished if (value := read(record)) is not None}
 
 
-def of_kind(values: Mapping[str, float | None] | None, kind: str) -> list[float]:
-    """The numbers ``kind/<module>``, in the order of the modules, of those that have one."""
-    return [value for name, value in (values or {}).items() if name.startswith(f"{kind}/") and value is not None]
-
-
 def mean_of(values: Mapping[str, float | None] | None, kind: str) -> float | None:
     """Mean over modules of the numbers ``kind/<module>``; None where there are none."""
-    return fmean(found) if (found := of_kind(values, kind)) else None
+    found = [value for name, value in (values or {}).items() if name.startswith(f"{kind}/") and value is not None]
+    return fmean(found) if found else None
