@@ -119,7 +119,7 @@ def test_curve_is_mean_and_range_over_seeds(tmp_path):
     (plot,) = plots(_aggregate(tmp_path))
     (axes,) = painted(plot)
     assert axes.lines[0].get_ydata() == pytest.approx([105.0, 51.0, 38.0])
-    assert axes.get_ylabel() == "Validation perplexity per token (log scale)"
+    assert axes.get_ylabel() == "Validation perplexity\nper token (log scale)"
     assert title("recall") == "Validation perplexity per answer"
 
 

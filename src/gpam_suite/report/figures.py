@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
 from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, look
+from gpam_suite.report.model_looks import selected
+from gpam_suite.report.panels.across import curve_panels
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, legend_below, logarithmic, look
 from gpam_suite.report.provenance import caption
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import Aggregate, Row
@@ -33,18 +34,10 @@ def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row], among: int = 
 
 def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> Plot:
     shown = selected(aggregate, curves)
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for row, curve in shown:
-            band(axes, curve.updates, curve.values, look_of(aggregate, row), row.label)
-        logarithmic(axes.yaxis)
-        axes.set_xlabel("Updates")
-        axes.set_ylabel(f"{title(aggregate.task)} (log scale)")
-        legend_below(figure)
-
     what = f"{title(aggregate.task)} during training: mean (line) and range (band) over seeds."
-    return Plot("learning-curves", _caption(aggregate, what, [row for row, _ in shown], len(curves)), 3.6, paint)
+    said = _caption(aggregate, what, [row for row, _ in shown], len(curves))
+    titles = {aggregate.experiment: aggregate.reference["dataset_label"]}
+    return curve_panels(titles, [(aggregate, shown)], "learning-curves", said)
 
 
 def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:

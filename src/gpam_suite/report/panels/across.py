@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from gpam_suite.common import formatting
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.report.early import HALF, HALF_SUM, row_of
-from gpam_suite.report.model_looks import look_of_model
+from gpam_suite.report.model_looks import look_of, look_of_model
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
-from gpam_suite.stats.curves import learning_curve, title
+from gpam_suite.stats.curves import Curve, learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
 DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled")
@@ -96,8 +96,17 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
         rows = [row for model in (BASELINE, *DRAWN) if (row := row_of(found, model))]
         if drawn := [(row, curve) for row in rows if (curve := learning_curve(row))]:
             panels.append((found, drawn))
-    if not panels:
-        return None
+    caption = (
+        "Validation during training: mean (line) and range (band) over seeds; a mark is a validation. Training is over "
+        f"where a curve is flat at its end. {_seeds([found for found, _ in panels])}"
+    )
+    return curve_panels(titles, panels, name, caption) if panels else None
+
+
+def curve_panels(
+    titles: Mapping[str, str], panels: Sequence[tuple[Aggregate, list[tuple[Row, Curve]]]], name: str, caption: str
+) -> Plot:
+    """Learning curves, a panel an experiment."""
     across = min(_ACROSS, len(panels))
     lines = -(-len(panels) // across)
 
@@ -105,7 +114,7 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
         grid = figure.subplots(lines, across, squeeze=False)
         for axes, (found, drawn) in zip(grid.flat, panels, strict=False):
             for row, curve in drawn:
-                band(axes, curve.updates, curve.values, look_of_model(row.model), row.label)
+                band(axes, curve.updates, curve.values, look_of(found, row), row.label)
             logarithmic(axes.yaxis)
             axes.set_title(titles[found.experiment].replace(", ", ",\n"), fontsize=8)
             axes.set_xlabel("Updates", fontsize=8)
@@ -115,10 +124,6 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
             axes.set_visible(False)
         legend_below(figure)
 
-    caption = (
-        "Validation during training: mean (line) and range (band) over seeds; a mark is a validation. Training is over "
-        f"where a curve is flat at its end. {_seeds([found for found, _ in panels])}"
-    )
     return Plot(name, caption, 0.6 + 2.2 * lines, paint)
 
 
