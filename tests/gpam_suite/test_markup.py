@@ -1,7 +1,7 @@
 """Text of records, labels and commands on pages and terminals: it is read, and nothing of it acts."""
 
 import pytest
-from record_factory import add_config, make_record, store, tabulate
+from record_factory import add_config, make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.common.markup import bullets, code, inert, shown
@@ -20,20 +20,10 @@ def test_nothing_of_a_text_is_a_tag_or_ends_a_block():
     assert code(["python x"]) == "```sh\npython x\n```\n"
 
 
-def test_a_record_writes_no_markup_into_its_page(tmp_path):
-    bad = "<script>alert(1)</script>\x1b]0;x\x07"
-    label = "<script>alert(1)</script>"
-    record = make_record(model_label=label, dataset_label=label, command=f"train {bad}\n```\n{bad}", experiment="small")
-    store(tmp_path, record)
-    page = tabulate(tmp_path)[0].read_text()
-    assert "\x1b" not in page and "\x07" not in page
-    before, fence, inside = page.partition("````sh\n")
-    assert "<script" not in before and fence and "\n````\n" in inside
-
-
 def test_no_name_writes_markup_into_a_page_of_results(tmp_path):
-    bad = "<script>alert(1)</script> $x^{$"
-    record = make_record(experiment=bad, model_label=bad, dataset_label=bad, recipe=bad, command="x")
+    bad = "<script>alert(1)</script> $x^{$\x1b]0;x\x07"
+    names = dict.fromkeys(("model_label", "dataset_label", "recipe"), "<script>alert(1)</script> $x^{$")
+    record = make_record(experiment=names["recipe"], command=f"train {bad}\n```\n{bad}", **names)
     store(tmp_path, record)
     (tuned,) = store(tmp_path / "tuning", record)
     with pytest.raises(UsageError, match=r"config\.yaml says no fairseq\.optimization\.lr"):
@@ -42,4 +32,7 @@ def test_no_name_writes_markup_into_a_page_of_results(tmp_path):
     pages = [path.read_text() for path in build(tmp_path) if path.suffix == ".md"]
     assert len(pages) == 2
     for page in pages:
-        assert "<script" not in page
+        assert "\x1b" not in page and "\x07" not in page
+        before, fence, inside = page.partition("````sh\n")
+        commands, end, after = inside.partition("\n````\n")
+        assert fence and end and "<script" in commands and "<script" not in before + after
