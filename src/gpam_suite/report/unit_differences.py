@@ -52,7 +52,7 @@ def where(table: Aggregate) -> list[Section]:
     won, lost, ties, every = map(formatting.count, (wins, losses, len(gain) - wins - losses, len(gain)))
     counted = f"By {unit} ({score}, mean over seeds) B wins {won}, loses {lost} and ties {ties} of {every}."
     order = np.argsort(-gain, kind="stable")
-    most = [int(unit) for unit in [*order[: min(MOST, wins)], *order[::-1][: min(MOST, losses)]]]
+    most = [int(index) for index in [*order[: min(MOST, wins)], *order[::-1][: min(MOST, losses)]]]
     digits = 3 if table.task == LM.name else 2
     cells = [
         [
