@@ -13,7 +13,7 @@ from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.target import Target
 from gpam_suite.data.binarise import load_dictionary, load_ids
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.data.text.segmentation import Segmenter
+from gpam_suite.data.text.segmentation import segmenter
 
 TEXT = "ein Hund läuft .\n\nzwei Katzen\u2028schlafen\u00a0auf\tdem Sofa .\nder <unk> Hund\r\n".encode()
 
@@ -79,16 +79,16 @@ def codes(case: tuple[bytes, str], folder: Path) -> None:
     content, line = case
     path = folder / "codes.txt"
     path.write_bytes(content)
-    segmenter = outcome(lambda: Segmenter("subword_nmt", path))
-    if segmenter is REFUSED:
+    segment = outcome(lambda: segmenter("subword_nmt", path))
+    if segment is REFUSED:
         if content == CODES:
             raise Broken("good codes were refused")
         return
     tokens = " ".join(line.split())
     merges = content.decode() if b"\n" in content.rstrip(b"\n") else "#version: 0.2\nno merge\n"
     wanted = BPE(io.StringIO(merges), glossaries=["<unk>"]).process_line(tokens)
-    if segmenter.segment(tokens) != wanted:
-        raise Broken(f"{tokens!r} became {segmenter.segment(tokens)!r}, subword-nmt says {wanted!r}")
+    if segment(tokens) != wanted:
+        raise Broken(f"{tokens!r} became {segment(tokens)!r}, subword-nmt says {wanted!r}")
 
 
 TARGETS = (

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 from data_helpers import PLAIN, mirror, node, write
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_server import serving
 
@@ -27,6 +27,7 @@ def parts_of(lines):
     return {part: list(zip(lines[part, "de"], lines[part, "en"], strict=True)) for part in ("train", "valid", "test")}
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_no_sentence_stands_in_two_parts(drawn, random):
     """With a few pairs of their own, so that both parts can be filled exactly; the order does not matter."""

@@ -5,11 +5,10 @@ import logging
 import re
 import sys
 
-import pytest
 from data_helpers import PLAIN, parallel
 
 from gpam_suite.data import prepare, progress, workers
-from gpam_suite.data.kinds import corpora, sources
+from gpam_suite.data.kinds import texts
 from gpam_suite.data.text import rows
 from gpam_suite.data.workers import Workers
 
@@ -19,41 +18,32 @@ class Terminal(io.StringIO):
         return True
 
 
-def lengths():
-    return len
-
-
-@pytest.fixture
-def text(tmp_path, monkeypatch):
+def shown_of(tmp_path, monkeypatch, screen):
+    """Work on a text of small chunks while stderr is ``screen``."""
     monkeypatch.setattr(workers, "CHUNK", 1000)
-    (tmp_path / "text").write_text("a word and more\n" * 400)
-    return tmp_path / "text"
-
-
-def test_a_terminal_shows_a_bar_with_the_time_left(text, monkeypatch):
-    screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "DELAY", 0.0)
+    (tmp_path / "text").write_text("a word and more\n" * 400)
     with Workers(1) as pool:
-        list(pool.results((lengths, ()), text, "tokenise train.de.txt"))
-    shown = screen.getvalue().split("\r")
+        list(pool.results(len, tmp_path / "text", "tokenise train.de.txt"))
+    return screen.getvalue()
+
+
+def test_a_terminal_shows_a_bar_with_the_time_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    shown = shown_of(tmp_path, monkeypatch, Terminal()).split("\r")
     assert any(re.match(r"tokenise train\.de\.txt: +\d+%\|.*<[\d?]", bar) for bar in shown), shown
     assert not shown[-1].strip()  # it leaves no trace
 
 
-def test_a_log_file_gets_plain_lines(text, monkeypatch, caplog):
-    page = io.StringIO()
+def test_a_log_file_gets_plain_lines(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])  # none of a test before, on a closed stream
-    monkeypatch.setattr(sys, "stderr", page)
     monkeypatch.setattr(progress, "EVERY", 0.0)
     caplog.set_level(logging.INFO)
-    with Workers(1) as pool:
-        list(pool.results((lengths, ()), text, "tokenise train.de.txt"))
+    assert shown_of(tmp_path, monkeypatch, io.StringIO()) == ""
     shown = [record.getMessage() for record in caplog.records]
     assert len(shown) >= 2
     pattern = r"tokenise train\.de\.txt: \d+ % of 6\.40kB, [\d:?]+ left"
     assert all(re.fullmatch(pattern, line) for line in shown), shown
-    assert page.getvalue() == ""
 
 
 def test_what_is_not_known_in_advance_is_counted(monkeypatch, caplog):
@@ -80,8 +70,8 @@ def test_every_stage_has_one(tmp_path, monkeypatch):
         seen.append(what.split()[0])
         return progress.progress(what, *arguments, **options)
 
-    for module in (corpora, rows, sources, workers):
+    for module in (texts, rows, workers):
         monkeypatch.setattr(module, "progress", noted)
     options = PLAIN | {"tokenizer": "moses", "bpe": "subword_nmt", "bpe_size": 12}
     prepare(parallel(tmp_path / "raw"), options, {"data": tmp_path / "data", "workers": 1})
-    assert set(seen) == {"read", "join", "tokenise", "count", "segment", "binarise"}
+    assert set(seen) == {"read", "select", "tokenise", "count", "segment", "binarise"}

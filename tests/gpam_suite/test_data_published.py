@@ -15,7 +15,7 @@ from gpam_suite.data import prepare
 from gpam_suite.data.binarise import BIN, IDX, binarise, build_dictionary, load_ids
 from gpam_suite.data.store.stages import Piece, Stages
 from gpam_suite.data.text.counting import count
-from gpam_suite.data.text.lines import file_sha256, read_bytes, read_lines
+from gpam_suite.data.text.lines import file_sha256, read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, segment
 from gpam_suite.data.workers import Workers
 
@@ -58,7 +58,7 @@ def lines(*parts):
 
 def piece(tmp_path, *parts):
     path = tmp_path / "-".join(parts).removesuffix(".gz")
-    path.write_bytes(read_bytes(mirror().joinpath(*parts)))
+    path.write_bytes(gzip.decompress(mirror().joinpath(*parts).read_bytes()))
     return Piece(path, file_sha256(path))
 
 
@@ -77,7 +77,7 @@ def test_iwslt14_sub_words_ids_and_unknowns(tmp_path, stages, split, language):
     tokens = piece(tmp_path, "iwslt14.de-en", "tok", f"{split}.{language}.gz")
     model = Piece(folder / "code", "published")
     pieces = segment(stages, tokens, "subword_nmt", model, split)
-    assert pieces.path.read_bytes() == read_bytes(folder / f"{split}.{language}.gz")
+    assert pieces.path.read_bytes() == gzip.decompress((folder / f"{split}.{language}.gz").read_bytes())
 
     def copied(stage_folder):
         (stage_folder / "dict.txt").write_bytes((folder / f"dict.{language}.txt").read_bytes())

@@ -6,61 +6,44 @@ import sys
 
 import pytest
 from data_helpers import PLAIN, monolingual, parallel, write
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare, workers
-from gpam_suite.data.text.lines import decode_lines, read_lines, wikitext_documents
-from gpam_suite.data.workers import BadLine, Workers, chunks, lines_between
+from gpam_suite.data.text.lines import decode_lines, wikitext_documents
+from gpam_suite.data.workers import BadLine, Workers
 
 LINES = [f"{number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)]
 
 
-def same():
-    return list
+def strict(lines):
+    if "bad" in lines:
+        raise BadLine(lines.index("bad") + 1, "it is bad")
+    return 0
 
 
-def strict():
-    def work(lines):
-        for number, line in enumerate(lines, start=1):
-            if line == "bad":
-                raise BadLine(number, "it is bad")
-        return 0
-
-    return work
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"])), min_size=1))
-def test_chunks_are_whole_lines_and_the_whole_text(tmp_path_factory, lines):
-    path = tmp_path_factory.mktemp("text") / "text"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    size, workers.CHUNK = workers.CHUNK, 7
-    try:
-        assert [line for begin, end in chunks(path) for line in lines_between(path, begin, end)] == lines
-    finally:
-        workers.CHUNK = size
-
-
-def test_processes_give_what_one_gives(tmp_path, monkeypatch):
-    write(tmp_path, text=[f"{number} é{'x' * (number % 90)}" for number in range(3000)])
-    monkeypatch.setattr(workers, "CHUNK", 1000)
-    monkeypatch.setattr(workers, "WORTH_IT", 0)
-    for number in (1, 3):
-        with Workers(number) as pool:
-            found = list(pool.results((same, ()), tmp_path / "text", "join text"))
-            assert len(found) > 50
-            assert [line for lines in found for line in lines] == read_lines(tmp_path / "text")
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_bad_line_is_told_by_its_number_in_the_text(tmp_path, monkeypatch, number):
+@pytest.fixture(params=[1, 3])
+def pool(request, monkeypatch):
+    """One process, or three; chunks are small."""
     monkeypatch.setattr(workers, "CHUNK", 100)
     monkeypatch.setattr(workers, "WORTH_IT", 0)
-    (tmp_path / "text").write_text("fine\n" * 777 + "bad\n" + "fine\n" * 300)
-    with Workers(number) as pool, pytest.raises(UsageError, match=r"^train\.txt, line 778: it is bad$"):
-        list(pool.results((strict, ()), tmp_path / "text", "judge train.txt"))
+    with Workers(request.param) as started:
+        yield started
+
+
+@pytest.mark.parametrize("lines", [["x"], ["", "x", ""], [f"{n} \u2028é{'x' * (n % 90)}" for n in range(3000)]])
+def test_chunks_are_whole_lines_and_the_whole_text(tmp_path, pool, lines):
+    write(tmp_path, text=lines)
+    found = list(pool.results(list, tmp_path / "text", "join text"))
+    assert [line for chunk in found for line in chunk] == lines
+    assert len(found) > len(lines) / 10
+
+
+def test_a_bad_line_is_told_by_its_number_in_the_text(tmp_path, pool):
+    write(tmp_path, text=["fine"] * 777 + ["bad"] + ["fine"] * 300)
+    with pytest.raises(UsageError, match=r"^train\.txt, line 778: it is bad$"):
+        list(pool.results(strict, tmp_path / "text", "judge train.txt"))
 
 
 def test_a_preparation_is_the_same_with_any_number_of_processes(tmp_path, monkeypatch):
@@ -111,7 +94,3 @@ def test_documents_begin_at_top_level_headings():
     lines = [" ", " = A = ", " ", "text", " = = B = = ", " ", " = C = ", "no blank line behind", "", " = D = "]
     assert wikitext_documents(lines) == [0, 9]
     assert wikitext_documents(["text"]) == [0]
-
-
-def test_lines_are_read_back(tmp_path):
-    assert read_lines(write(tmp_path, a=b"x\r\ny") / "a") == ["x", "y"]

@@ -12,7 +12,7 @@ from gpam_suite.config.compose import CONFIGS, check, stored
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.data.dataset import check_dataset
-from gpam_suite.data.text.segmentation import Segmenter
+from gpam_suite.data.text.segmentation import segmenter
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.run.command_line import guarded
 
@@ -33,13 +33,13 @@ def sentence(capsys):
 def test_merges_that_are_none(content, sentence, tmp_path):
     path = tmp_path / "codes.txt"
     path.write_text(content)
-    assert str(path) in sentence(lambda: Segmenter("subword_nmt", path))
+    assert str(path) in sentence(lambda: segmenter("subword_nmt", path))
 
 
 def test_an_empty_list_of_merges(tmp_path):
     """subword-nmt itself ends the process over it."""
     (tmp_path / "codes.txt").write_text("#version: 0.2\n")
-    assert Segmenter("subword_nmt", tmp_path / "codes.txt").segment("ab c") == "a@@ b c"
+    assert segmenter("subword_nmt", tmp_path / "codes.txt")("ab c") == "a@@ b c"
 
 
 @pytest.mark.parametrize("content", ["a\n", "a -1\n", "a 1e3\n", "a 1\na 2\n", "a 1\n\n"])

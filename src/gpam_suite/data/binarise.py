@@ -4,7 +4,8 @@ import re
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def binarise(stages: Stages, text: Piece, dictionary: Stage, name: str) -> Stage
     def work(folder: Path) -> dict[str, int]:
         facts, sizes = Counter(tokens=0, unk=0), array("i")
         with (folder / BIN).open("wb") as data:
-            for ids, lengths in stages.workers.results((_binariser, (words.path, kind)), text.path, f"binarise {name}"):
+            for ids, lengths in stages.workers.results(partial(_ids, words.path, kind), text.path, f"binarise {name}"):
                 data.write(ids.tobytes())
                 sizes.extend(lengths)
                 facts.update(tokens=len(ids), unk=int((ids == UNK_ID).sum()))
@@ -122,19 +123,18 @@ def binarise(stages: Stages, text: Piece, dictionary: Stage, name: str) -> Stage
     return stages.run("binarise", {"text": text, "dictionary": words}, work)
 
 
-def _binariser(dictionary: Path, kind: type) -> Callable[[list[str]], tuple[np.ndarray, array]]:
-    lookup = load_ids(dictionary).get
+def _ids(dictionary: Path, kind: type, lines: list[str]) -> tuple[np.ndarray, array]:
+    lookup = _known_ids(dictionary).get
+    ids: list[int] = []
+    sizes = array("i")
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if "<" in line and (found := sorted(set(RESERVED).intersection(words))):
+            raise BadLine(number, f"{found[0]} is a symbol that fairseq reserves; write it differently")
+        ids.extend([lookup(word, UNK_ID) for word in words])
+        ids.append(EOS_ID)
+        sizes.append(len(words) + 1)
+    return np.array(ids, dtype=kind), sizes
 
-    def work(lines: list[str]) -> tuple[np.ndarray, array]:
-        ids: list[int] = []
-        sizes = array("i")
-        for number, line in enumerate(lines, start=1):
-            words = line.split()
-            if "<" in line and (found := sorted(set(RESERVED).intersection(words))):
-                raise BadLine(number, f"{found[0]} is a symbol that fairseq reserves; write it differently")
-            ids.extend([lookup(word, UNK_ID) for word in words])
-            ids.append(EOS_ID)
-            sizes.append(len(words) + 1)
-        return np.array(ids, dtype=kind), sizes
 
-    return work
+_known_ids = lru_cache(maxsize=2)(load_ids)  # of source and target

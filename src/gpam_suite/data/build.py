@@ -14,7 +14,7 @@ from gpam_suite.data.prepared import DOCUMENTS, written
 from gpam_suite.data.store.stages import Piece, Stage, Stages
 from gpam_suite.data.text.counting import COUNTS, count, load_counts
 from gpam_suite.data.text.lines import file_name
-from gpam_suite.data.text.rows import HELD, KEPT, select
+from gpam_suite.data.text.rows import select
 from gpam_suite.data.text.segmentation import BPE_FILES, learn, segment, tokenise
 
 Side = dict[str, Piece]  # source, text, tokens, pieces: the texts of one side of a split, line by line the same
@@ -38,14 +38,16 @@ def build(
         for role, language in zip(("source", "target"), languages, strict=False):
             side, name = texts.splits[split][language], file_name(split, language)
             data = binarise(stages, side["pieces"], dictionaries[language], name)
-            counts[role] = _counts(side, name, stages) | data.facts
+            tokens = count(stages, side["tokens"], name, each_word=True).facts
+            text = count(stages, side["text"], name, each_word=False).facts
+            counts[role] = {"words": tokens["words"], "types": tokens["types"], "characters": text["characters"]}
+            counts[role] |= data.facts
             stem = split if language is None else f"{split}.{'-'.join(languages)}.{language}"
             side["text"].place(folder / "text" / name)
             side["pieces"].place(folder / "bpe" / name)
             data.piece(BIN).place(folder / "bin" / f"{stem}.bin")
             data.piece(IDX).place(folder / "bin" / f"{stem}.idx")
-        lines = count(stages, texts.splits[split][languages[0]]["text"], split, each_word=False).facts["lines"]
-        splits[split] = {"lines": lines}
+        splits[split] = {"lines": text["lines"]}
         splits[split] |= {"dropped": texts.dropped[split], **counts} if len(languages) == 2 else counts["source"]
     documents = {split: raw.documents.get(split, [0]) for split in SPLITS}
     (folder / DOCUMENTS).write_text(json.dumps(documents) + "\n", encoding="utf-8")
@@ -64,7 +66,10 @@ class _Texts:
         self.dataset, self.options, self.raw, self.stages = dataset, options, raw, stages
         self.dropped = dict.fromkeys(SPLITS, 0)
         languages = sides(dataset)
-        self.splits = {split: self._joined(split) for split in SPLITS if (split, languages[0]) in raw.parts}
+        self.splits: dict[str, dict[str | None, Side]] = {}
+        for split in SPLITS:
+            if (split, languages[0]) in raw.parts:
+                self._join(split)
 
     def segmented(self) -> Piece | None:
         """Tokenise, clean, hold out and segment every text; returns the model of the segmentation."""
@@ -92,51 +97,49 @@ class _Texts:
     def _sides(self) -> list[tuple[str, str | None, Side]]:
         return [(split, language, side) for split, own in self.splits.items() for language, side in own.items()]
 
-    def _joined(self, split: str) -> dict[str | None, Side]:
+    def _join(self, split: str) -> None:
         """The source and text of each side of a split, its parts behind one another; blank pairs dropped.
 
         Where training pairs are cleaned later, that drops the blank ones: they count where every n-th is held out.
         """
         parts = {language: self.raw.parts[split, language] for language in sides(self.dataset)}
-        if len(parts) == 1:
-            (part,) = parts[None]
-            return {None: {"source": part.source, "text": part.text}}
+        joined = {
+            language: {"source": [part.source for part in own], "text": [part.text for part in own]}
+            for language, own in parts.items()
+        }
+        if len(joined) == 1:
+            self.splits[split] = {None: {kind: pieces[0] for kind, pieces in joined[None].items()}}
+            return
         (first, left), (second, right) = ((side, sum(part.lines for part in own)) for side, own in parts.items())
         if left != right:
             raise UsageError(
                 f"parallel text of different length: {split}.{first} has {left} lines and {split}.{second} {right}; "
                 "line n of one must be the translation of line n of the other"
             )
-        texts = {f"source.{language}": [part.source for part in own] for language, own in parts.items()}
-        meant = {f"text.{language}": [part.text for part in own] for language, own in parts.items()}
-        same = list(texts.values()) == list(meant.values())
-        blank = not (split == "train" and self.options.get("clean"))
-        columns = texts if same else texts | meant
-        stage = select(self.stages, columns, list(texts), f"join {split}", blank=blank)
-        self.dropped[split] += stage.facts["dropped"]
-        if not stage.facts[KEPT]:
-            raise UsageError(f"the {split} text ({file_name(split, first)}) has no usable line: nothing to prepare")
-        kept = {name: stage.piece(f"{KEPT}.{name}") for name in columns}
-        text = "source" if same else "text"
-        return {
-            language: {"source": kept[f"source.{language}"], "text": kept[f"{text}.{language}"]} for language in parts
-        }
+        self._select(split, joined, "source", blank=not (split == "train" and self.options.get("clean")))
 
     def _take_out(self, split: str, judged: str, **rule: Any) -> None:
-        """Apply the ``rule`` of :func:`select` to the pairs of ``split``; what is held out becomes the validation set.
-
-        Judged are their ``tokens`` or ``pieces``.
-        """
         own = self.splits[split]
-        columns = {f"{kind}.{language}": [piece] for language, side in own.items() for kind, piece in side.items()}
-        stage = select(self.stages, columns, [f"{judged}.{language}" for language in own], f"clean {split}", **rule)
-        self.dropped[split] += stage.facts["dropped"]
-        for part, of in ({KEPT: split} | ({HELD: "valid"} if rule.get("hold_out") else {})).items():
-            if not stage.facts[part]:
-                raise UsageError(f"no pair is left for {of}: preprocessing.clean and dataset.hold_out keep none")
+        texts = {language: {kind: [piece] for kind, piece in side.items()} for language, side in own.items()}
+        self._select(split, texts, judged, **rule)
+
+    def _select(self, split: str, texts: Mapping[str, Mapping[str, list[Piece]]], judged: str, **rule: Any) -> None:
+        """The pairs of a split that the ``rule`` of :func:`select` keeps; what it holds out is the validation set.
+
+        Judged are their ``source``, ``tokens`` or ``pieces``.
+        """
+        rows = {f"{kind}.{language}": own for language, side in texts.items() for kind, own in side.items()}
+        names = [f"{judged}.{language}" for language in texts]
+        facts, found = select(self.stages, rows, names, f"select {split}", **rule)
+        self.dropped[split] += facts["dropped"]
+        for part, of in zip(found, (split, "valid"), strict=False):
+            if not facts[part]:
+                raise UsageError(
+                    f"the {of} text has no usable line: wanted pairs without a blank side that preprocessing.clean and "
+                    "dataset.hold_out leave there"
+                )
             self.splits[of] = {
-                language: {kind: stage.piece(f"{part}.{kind}.{language}") for kind in side}
-                for language, side in own.items()
+                language: {kind: found[part][f"{kind}.{language}"] for kind in side} for language, side in texts.items()
             }
 
     def _check_expected(self) -> None:
@@ -168,9 +171,3 @@ def _dictionaries(options: Mapping[str, Any], train: dict[str | None, Side], sta
     if options["joined_dictionary"]:
         return dict.fromkeys(train, made(list(counted.values())))
     return {language: made([stage]) for language, stage in counted.items()}
-
-
-def _counts(side: Side, name: str, stages: Stages) -> dict[str, int]:
-    tokens = count(stages, side["tokens"], name, each_word=True).facts
-    text = count(stages, side["text"], name, each_word=False).facts
-    return {"words": tokens["words"], "types": tokens["types"], "characters": text["characters"]}

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.summed import summed
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.build import build
 from gpam_suite.data.dataset import check_dataset, check_fit
 from gpam_suite.data.kinds.sources import KINDS, open_source
 from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
-from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished, unwritable
+from gpam_suite.data.store.atomic import make, remove_abandoned, unchanged, unwritable
 from gpam_suite.data.store.stages import Stages
-from gpam_suite.data.text.lines import sha256, unchanged
+from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -58,8 +57,8 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         return Prepared(folder, manifest)
 
     started = time.monotonic()
-    remove_abandoned(root)
-    with unfinished(root, folder.name) as temporary:
+
+    def work(temporary: Path) -> dict[str, Any]:
         manifest = {
             **{key: dataset.get(key) for key in ("name", "label", "task", "source", "target", "licence", "citation")},
             "language": dataset.get("language", "en") if dataset["task"] == LM.name else None,
@@ -77,12 +76,12 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
                 manifest |= build(dataset, options, source.raw(stages), stages, temporary)
         fairseq = importlib.metadata.version("fairseq")
         manifest["versions"] = versions | {"fairseq": fairseq, "python": platform.python_version()}
-        manifest["seconds"] = round(time.monotonic() - started, 2)
-        (temporary / MANIFEST).write_text(summed(manifest, indent=1), encoding="utf-8")
-        if not publish(temporary, folder, lambda found: unchanged(found, MANIFEST) is not None):
-            log.info("%s was prepared by another process in the meantime", folder)
+        return manifest | {"seconds": round(time.monotonic() - started, 2)}
+
+    remove_abandoned(root)
+    manifest = make(folder, MANIFEST, work)
     log.info("%s: prepared in %.1f s, %s", dataset["name"], manifest["seconds"], folder)
-    return Prepared.load(folder)
+    return Prepared(folder, manifest)
 
 
 def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str, run: Path) -> None:

@@ -1,6 +1,5 @@
 """What a preparation gives to training and evaluation."""
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,8 @@ from gpam_suite.common.summed import read_summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.run_paths import CHECKPOINTS
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text.lines import described, file_name, file_sha256, lines_of, read_lines
+from gpam_suite.data.store.atomic import described
+from gpam_suite.data.text.lines import file_name, file_sha256, lines_of, read_lines, sha256
 from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation
 
 MANIFEST = "manifest.json"
@@ -140,11 +140,7 @@ def fill_paths(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> 
 
 
 def written(folder: Path) -> dict[str, Any]:
-    """Every file in ``folder`` with its checksum and size, and one checksum of the texts."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = {str(path.relative_to(folder)): described(path) for path in paths}
-    checksum = hashlib.sha256()
-    for name, of in files.items():
-        if name.startswith("text/"):
-            checksum.update(f"{name} {of['sha256']}\n".encode())
-    return {"checksum": checksum.hexdigest(), "files": files}
+    """Every file in ``folder`` as manifests describe it, and one checksum of the texts."""
+    files = described(folder)
+    texts = "".join(f"{name} {of['sha256']}\n" for name, of in files.items() if name.startswith("text/"))
+    return {"checksum": sha256(texts.encode()), "files": files}

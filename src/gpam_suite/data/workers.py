@@ -1,9 +1,7 @@
 """Work on the lines of a text, chunk by chunk and in order, spread over processes where the text is worth it.
 
-A *task* is a function of this package with its arguments. ``task(*arguments)`` returns the work of one process, a
-function from the lines of a chunk to its result; it is called once in each process, so it may load a model and keep a
-cache. Only file offsets go to the processes, and a few chunks a process are under way, so that memory does not grow
-with the text.
+A *task* is a function from the lines of a chunk to its result, one that processes can be sent; a model that it needs it
+loads once (``functools.cache``). A few chunks a process are under way, so that memory does not grow with the text.
 """
 
 import itertools
@@ -14,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.stopping import die_with
 from gpam_suite.data.progress import progress
 
-Task = tuple[Callable[..., Callable[[list[str]], Any]], tuple[Any, ...]]
+Task = Callable[[list[str]], Any]
 
 CHUNK = 1 << 19  # bytes of text
 WORTH_IT = 4 * CHUNK  # a shorter text is done before processes have started
@@ -54,36 +52,32 @@ class Workers:
         Raises:
             UsageError: a :class:`BadLine`, with its number in the whole text; a process was killed.
         """
-        with progress(what, text.stat().st_size) as bar:
-            before = 0
-            for size, lines, result in self._each(task, text):
+        before, size = 0, text.stat().st_size
+        with text.open("rb") as file, progress(what, size) as bar:
+            chunks = iter(lambda: b"".join(file.readlines(CHUNK)), b"")  # of whole lines
+            for length, lines, result in self._each(partial(_work, task), chunks, size):
                 if isinstance(result, BadLine):
                     number, wrong = result.args
                     raise UsageError(f"{what.partition(' ')[2]}, line {before + number}: {wrong}")
                 before += lines
-                bar.update(size)
+                bar.update(length)
                 yield result
 
-    def _each(self, task: Task, text: Path) -> Iterator[tuple[int, int, Any]]:
-        work, places = partial(_work, task, text), chunks(text)
-        if self.number == 1 or text.stat().st_size < WORTH_IT:
-            yield from map(work, places)
+    def _each(self, work: Callable[[bytes], Any], chunks: Iterator[bytes], size: int) -> Iterator[Any]:
+        if self.number == 1 or size < WORTH_IT:
+            yield from map(work, chunks)
             return
-        pool = self._started()
-        try:
-            while some := list(itertools.islice(places, _AT_ONCE * self.number)):
-                yield from pool.map(work, some)
-        except BrokenProcessPool:
-            raise UsageError(
-                "a process that prepares text was killed, perhaps for want of memory; try fewer (paths.workers=1)"
-            ) from None
-
-    def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
             # a fork needs no second import of everything; the processes use no thread of the one they come from
             context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
             self._pool = ProcessPoolExecutor(self.number, context, _follow, (os.getpid(),))
-        return self._pool
+        try:
+            while some := list(itertools.islice(chunks, _AT_ONCE * self.number)):
+                yield from self._pool.map(work, some)
+        except BrokenProcessPool:
+            raise UsageError(
+                "a process that prepares text was killed, perhaps for want of memory; try fewer (paths.workers=1)"
+            ) from None
 
 
 def cores() -> int:
@@ -91,39 +85,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def chunks(text: Path) -> Iterator[tuple[int, int]]:
-    """Offsets of consecutive parts of ``text`` of about :data:`CHUNK` bytes, each of whole lines."""
-    with text.open("rb") as file:
-        begin = 0
-        while file.seek(begin + CHUNK) and (file.readline() or file.seek(0, os.SEEK_END) > begin):
-            end = file.tell()
-            yield begin, end
-            begin = end
-
-
-def lines_between(text: Path, begin: int, end: int) -> list[str]:
-    """The lines of one chunk."""
-    with text.open("rb") as file:
-        file.seek(begin)
-        lines = file.read(end - begin).decode("utf-8").split("\n")
-    return lines if lines[-1] else lines[:-1]
-
-
-def _work(task: Task, text: Path, place: tuple[int, int]) -> tuple[int, int, Any]:
+def _work(task: Task, chunk: bytes) -> tuple[int, int, Any]:
     """Bytes, lines and result of one chunk."""
-    begin, end = place
-    lines = lines_between(text, begin, end)
+    lines = chunk.decode("utf-8").removesuffix("\n").split("\n")
     try:
-        result = _ready(task)(lines)
+        result = task(lines)
     except BadLine as error:
         result = error
-    return end - begin, len(lines), result
-
-
-@lru_cache(maxsize=4)
-def _ready(task: Task) -> Callable[[list[str]], Any]:
-    function, arguments = task
-    return function(*arguments)
+    return len(chunk), len(lines), result
 
 
 def _follow(parent: int) -> None:

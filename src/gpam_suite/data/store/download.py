@@ -13,7 +13,6 @@ from gpam_suite.common.failures import NO_ROOM_OR_RIGHT
 from gpam_suite.data.progress import progress
 from gpam_suite.data.store.atomic import locked
 from gpam_suite.data.store.unpack import open_text, refuse_outside
-from gpam_suite.data.text.lines import read_bytes
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,6 @@ KINDS = ("sha256", "sha1", "md5", "git")
 TRIES = 5  # connections in a row that bring nothing new
 _TIMEOUT = 30  # seconds
 _BLOCK = 1 << 15  # at most so much is lost when a connection is cut
-_PARTIAL, _RANGE_NOT_SATISFIABLE = 206, 416
 
 
 def checksum(path: Path, kind: str, unpacked: bool) -> str:
@@ -55,7 +53,8 @@ def checked_file(node: Any, key: str) -> Mapping[str, Any]:
 def obtain(file: Mapping[str, Any], dataset: str, paths: Mapping[str, Any]) -> tuple[bytes, str]:
     """The unpacked content of one public file and where it came from; see :func:`obtain_file`."""
     path, _, origin = obtain_file(file, dataset, paths)
-    return read_bytes(path), origin
+    with open_text(path) as text:
+        return text.read(), origin
 
 
 def obtain_file(
@@ -145,17 +144,17 @@ def _download(url: str, path: Path, resume: bool) -> None:
             return
         if not resume:
             part.unlink(missing_ok=True)
-        tries, had = 0, _size(part)
+        tries = 0
         while True:
+            had = _size(part)
             try:
                 _get(url, part, had)
                 break
             except cut:
                 tries = 1 if _size(part) > had else tries + 1
-                had = _size(part)
-                if tries >= TRIES or not had:
+                if tries >= TRIES or not _size(part):
                     raise
-                log.info("%s: the connection was cut after %s bytes; going on from there", url, f"{had:,}")
+                log.info("%s: the connection was cut after %s bytes; going on from there", url, f"{_size(part):,}")
                 time.sleep(min(2**tries / 10, 5))
         part.replace(path)
 
@@ -172,17 +171,14 @@ def _get(url: str, part: Path, had: int) -> None:
     if had:
         headers["Range"] = f"bytes={had}-"
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-        if response.status_code == _RANGE_NOT_SATISFIABLE:  # no byte is missing, or it is of another file
-            part.unlink()
+        if response.status_code == requests.codes.range_not_satisfiable:  # none is missing, or it is another file
             return _get(url, part, 0)
         response.raise_for_status()
-        begin = response.headers.get("content-range", "").partition("-")[0]
-        if response.status_code != _PARTIAL or begin != f"bytes {had}":
+        if not response.headers.get("content-range", "").startswith(f"bytes {had}-"):
             had = 0
         length = response.headers.get("content-length")
         total = had + int(length) if length else None
-        with part.open("r+b" if had else "wb") as file, progress(f"download {part.stem}", total, had) as bar:
-            file.seek(had)
+        with part.open("ab" if had else "wb") as file, progress(f"download {part.stem}", total, had) as bar:
             for block in response.iter_content(_BLOCK):
                 file.write(block)
                 bar.update(len(block))

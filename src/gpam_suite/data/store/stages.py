@@ -7,7 +7,6 @@ changed input or option makes again what depends on it and nothing else, and dat
 """
 
 import json
-import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -15,16 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpam_suite.common.summed import summed
-from gpam_suite.data.store.atomic import publish, remove_abandoned, unfinished
-from gpam_suite.data.text.lines import described, sha256, unchanged
+from gpam_suite.data.store.atomic import described, make, remove_abandoned, unchanged
+from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.workers import Workers
-
-log = logging.getLogger(__name__)
 
 STAGES = "stages"
 _SUMMARY = "stage.json"
-_VERSION = 1  # of the stages; raise it when the same input gives another output
+_VERSION = 2  # of the stages; raise it when the same input gives another output
 
 
 @dataclass(frozen=True)
@@ -70,23 +66,12 @@ class Stages:
         """
         identity = json.dumps([name, _VERSION, made_from], sort_keys=True, ensure_ascii=False, default=_digest)
         folder = self.root / f"{name}-{sha256(identity.encode())[:16]}"
-        if stage := load(folder):
-            log.debug("%s: reused", folder.name)
-            return stage
-        self.root.mkdir(parents=True, exist_ok=True)
-        with unfinished(self.root, folder.name) as temporary:
-            facts = work(temporary)
-            files = {path.name: described(path) for path in sorted(temporary.iterdir())}
-            summary = summed({"stage": name, "facts": facts, "files": files})
-            (temporary / _SUMMARY).write_text(summary, encoding="utf-8")
-            publish(temporary, folder, lambda found: load(found) is not None)
-        return Stage(folder, facts, files)
 
+        def made(temporary: Path) -> dict[str, Any]:
+            return {"stage": name, "facts": work(temporary), "files": described(temporary)}
 
-def load(folder: Path) -> Stage | None:
-    """The stage in ``folder``; None where it has to be made (again)."""
-    summary = unchanged(folder, _SUMMARY)
-    return None if summary is None else Stage(folder, summary["facts"], summary["files"])
+        summary = unchanged(folder, _SUMMARY) or make(folder, _SUMMARY, made)
+        return Stage(folder, summary["facts"], summary["files"])
 
 
 def _digest(value: Any) -> str:

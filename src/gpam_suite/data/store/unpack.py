@@ -7,7 +7,7 @@ import io
 import lzma
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -50,8 +50,7 @@ def _broken(path: Path, error: Exception) -> UsageError:
     return UsageError(f"{path} cannot be read: {reason}; remove it and get it again")
 
 
-@contextlib.contextmanager
-def open_text(path: Path) -> Iterator[BinaryIO]:
+def open_text(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
     """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file).
 
     Raises:
@@ -59,31 +58,12 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     """
     if not path.is_file():
         raise UsageError(f"text file {path} does not exist")
-    if path.suffix not in (".gz", ".zip"):
-        with path.open("rb") as file:
-            yield file
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            file = gzip.GzipFile(path) if path.suffix == ".gz" else _only_file(path, stack)
-            stack.enter_context(file)
-        except UsageError:
-            raise
-        except Exception as error:  # see _Unpacked
-            raise _broken(path, error) from None
-        yield _limited(file, path)
+    if path.suffix == ".gz":
+        return _opened(path, lambda _: gzip.GzipFile(path))
+    return _opened(path, lambda stack: _zipped(path, None, stack)) if path.suffix == ".zip" else path.open("rb")
 
 
-def _only_file(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    archive = stack.enter_context(zipfile.ZipFile(path))
-    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-    if len(names) != 1:
-        raise UsageError(f"text file {path}: an archive of {len(names)} files, wanted one with the text only")
-    return archive.open(names[0])
-
-
-@contextlib.contextmanager
-def open_member(archive: Path, member: str) -> Iterator[BinaryIO]:
+def open_member(archive: Path, member: str) -> contextlib.AbstractContextManager[BinaryIO]:
     """The content of the plain file ``member`` of a ``.zip`` or (compressed) tar ``archive``; nothing is written.
 
     Raises:
@@ -91,15 +71,24 @@ def open_member(archive: Path, member: str) -> Iterator[BinaryIO]:
             it is read, broken or of a size that no text has.
     """
     refuse_outside(member, str(archive))
+
+    def find(stack: contextlib.ExitStack) -> BinaryIO:
+        return (_zipped if zipfile.is_zipfile(archive) else _tarred)(archive, member, stack)
+
+    return _opened(archive, find)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, find: Callable[[contextlib.ExitStack], BinaryIO]) -> Iterator[BinaryIO]:
+    """What ``find`` opens in a packed file, read up to a size that no text reaches."""
     with contextlib.ExitStack() as stack:
         try:
-            find = _zipped if zipfile.is_zipfile(archive) else _tarred
-            file = stack.enter_context(find(archive, member, stack))
+            file = stack.enter_context(find(stack))
         except UsageError:
             raise
         except Exception as error:  # see _Unpacked
-            raise _broken(archive, error) from None
-        yield _limited(file, archive)
+            raise _broken(path, error) from None
+        yield _limited(file, path)
 
 
 def refuse_outside(member: str, where: str) -> None:
@@ -109,14 +98,16 @@ def refuse_outside(member: str, where: str) -> None:
         raise UsageError(f"{where}: the name '{member}' leads out of the archive; wanted a path inside it")
 
 
-def _zipped(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO:
+def _zipped(archive: Path, member: str | None, stack: contextlib.ExitStack) -> BinaryIO:
+    """A member of a zip archive; None: its only file."""
     opened = stack.enter_context(zipfile.ZipFile(archive))
-    entries = {entry.filename: entry for entry in opened.infolist()}
-    entry = entries.get(member)
     # the upper half of the attributes is the mode that Unix archivers write, whose top digit is 0o12 for a link
-    if entry is None or entry.is_dir() or entry.external_attr >> 28 == 0o12:
-        raise _absent(archive, member, list(entries))
-    return opened.open(entry)
+    files = {of.filename: of for of in opened.infolist() if not of.is_dir() and of.external_attr >> 28 != 0o12}
+    if member is None and len(files) != 1:
+        raise UsageError(f"text file {archive}: an archive of {len(files)} files, wanted one with the text only")
+    if member is not None and member not in files:
+        raise _absent(archive, member, list(files))
+    return opened.open(files[member] if member else files.popitem()[1])
 
 
 def _tarred(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO:

@@ -1,14 +1,15 @@
 """What is in a text: lines, words, characters, and how often each word."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from gpam_suite.data.store.stages import Piece, Stage, Stages
-from gpam_suite.data.text.lines import write_lines
 
 UNK = "<unk>"
-COUNTS = "counts.txt"
+COUNTS = "counts.json"
 
 
 def count(stages: Stages, text: Piece, name: str, *, each_word: bool) -> Stage:
@@ -22,39 +23,32 @@ def count(stages: Stages, text: Piece, name: str, *, each_word: bool) -> Stage:
     def work(folder: Path) -> dict[str, int]:
         total: Counter[str] = Counter()
         facts: Counter[str] = Counter()
-        for found, words in stages.workers.results((_counter, (each_word,)), text.path, f"count {name}"):
+        for found, words in stages.workers.results(partial(_counts, each_word), text.path, f"count {name}"):
             facts.update(found)
             total.update(words)
         if each_word:
-            write_lines(folder / COUNTS, (f"{word} {number}" for word, number in sorted(total.items())))
+            (folder / COUNTS).write_text(json.dumps(total, ensure_ascii=False, sort_keys=True), encoding="utf-8")
             facts["types"] = len(total) + 1
         return {"lines": 0, "unk": 0, **facts}
 
     return stages.run("count", {"text": text, "each_word": each_word}, work)
 
 
-def _counter(each_word: bool) -> Callable[[list[str]], tuple[dict[str, int], Counter[str]]]:
-    def work(lines: list[str]) -> tuple[dict[str, int], Counter[str]]:
-        words: Counter[str] = Counter()
-        facts = {"lines": len(lines), "characters": sum(map(len, lines)) + len(lines), "unk": 0, "words": len(lines)}
-        for line in lines:
-            found = line.split()
-            facts["words"] += len(found)
-            if UNK in line:
-                facts["unk"] += found.count(UNK)
-            if each_word:
-                words.update(found)
-        return facts, words
-
-    return work
+def _counts(each_word: bool, lines: list[str]) -> tuple[dict[str, int], Counter[str]]:
+    words: Counter[str] = Counter()
+    facts = {"lines": len(lines), "characters": sum(map(len, lines)) + len(lines), "unk": 0, "words": len(lines)}
+    for line in lines:
+        found = line.split()
+        facts["words"] += len(found)
+        facts["unk"] += found.count(UNK)
+        if each_word:
+            words.update(found)
+    return facts, words
 
 
 def load_counts(stages: Iterable[Stage]) -> Counter[str]:
     """The words of some counted texts together."""
     total: Counter[str] = Counter()
     for stage in stages:
-        with (stage.folder / COUNTS).open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                word, _, number = line.rstrip("\n").partition(" ")
-                total[word] += int(number)
+        total.update(json.loads((stage.folder / COUNTS).read_text(encoding="utf-8")))
     return total

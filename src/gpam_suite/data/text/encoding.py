@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpam_suite.data.kinds.characters import symbol
 from gpam_suite.data.prepared import Prepared
-from gpam_suite.data.text.segmentation import BPE_FILES, Segmenter, Tokenizer
+from gpam_suite.data.text.segmentation import BPE_FILES, Tokenizer, segmenter
 
 
 class Encoder:
@@ -24,7 +24,7 @@ class Encoder:
         model = BPE_FILES.get(options["bpe"])
         self.dictionary, self._by_character = dictionary, unit == "character"
         self._tokenizer = Tokenizer(options, language)
-        self._segmenter = Segmenter(options["bpe"], folder / model if model else None)
+        self._segment = segmenter(options["bpe"], folder / model if model else None)
 
     @classmethod
     def of(cls, prepared: Prepared, language: str | None, dictionary: Any) -> "Encoder":
@@ -40,7 +40,7 @@ class Encoder:
         ids: list[int] = []
         for number, line in enumerate(text.split("\n")):
             ids += [self.dictionary.eos()] if number else []
-            ids += map(self.dictionary.index, self._segmenter.segment(self._tokenizer.tokenize(line)).split())
+            ids += map(self.dictionary.index, self._segment(self._tokenizer.tokenize(line)).split())
         return torch.tensor(ids, dtype=torch.long)
 
     def words(self, text: str) -> int:

@@ -2,18 +2,13 @@
 
 import hashlib
 import io
-import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.summed import read_summed
 from gpam_suite.data.store.unpack import open_text
-
-log = logging.getLogger(__name__)
 
 # Top-level heading of the WikiText format (` = Title = `); lower levels repeat the sign (` = = Title = = `).
 _HEADING = re.compile(r"\s*= (?!=)(?!.* =\s+=).*\S =\s*")
@@ -22,12 +17,6 @@ _HEADING = re.compile(r"\s*= (?!=)(?!.* =\s+=).*\S =\s*")
 def file_name(split: str, language: str | None) -> str:
     """``train.txt`` for a language model's text, ``train.de.txt`` for one side of parallel text."""
     return f"{split}.txt" if language is None else f"{split}.{language}.txt"
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of a text file, unpacked (:func:`gpam_suite.data.store.unpack.open_text`)."""
-    with open_text(path) as file:
-        return file.read()
 
 
 def stream_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:
@@ -65,13 +54,13 @@ def decode_lines(content: bytes, name: str | Path) -> list[str]:
 
 def lines_of(content: bytes) -> list[bytes]:
     """The lines of a text with their line feeds, byte for byte; the last one may have none."""
-    *whole, last = content.split(b"\n")
-    return [line + b"\n" for line in whole] + ([last] if last else [])
+    return io.BytesIO(content).readlines()
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""The lines of a text file, split at ``\n`` only (``str.splitlines`` splits at more); see :func:`decode_lines`."""
-    return decode_lines(read_bytes(path), path)
+    r"""The lines of a text file, split at ``\n`` only (``str.splitlines`` splits at more); see :func:`stream_lines`."""
+    with open_text(path) as file:
+        return list(stream_lines(file, path))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -102,35 +91,6 @@ def file_sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def described(path: Path) -> dict[str, Any]:
-    """Checksum and size of a file, as manifests keep them."""
-    return {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-
-
-def unchanged(folder: Path, summary: str) -> dict[str, Any] | None:
-    """What ``summary`` says of a finished ``folder`` and its ``files``, each as :func:`described`.
-
-    None where the folder is not there, or not byte for byte what was written: it has to be made again.
-    """
-    if not folder.exists():
-        return None
-    try:
-        found = read_summed((folder / summary).read_text(encoding="utf-8"))
-        spoilt = [name for name, of in found["files"].items() if file_sha256(folder / name) != of["sha256"]]
-        why = f"{', '.join(spoilt)} changed after it was made" if spoilt else None
-    except (OSError, ValueError) as error:
-        why = f"{summary}: {error}"
-    if why:
-        log.warning("%s is made again: %s", folder, why)
-        return None
-    return found
-
-
-def count_words(lines: Iterable[str]) -> int:
-    """Words separated by white space plus one end-of-sentence mark a line: the denominator of word perplexity."""
-    return sum(len(line.split()) + 1 for line in lines)
 
 
 def wikitext_documents(lines: Iterable[str]) -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.stages import Piece, Stage, Stages
+from gpam_suite.data.store.stages import Piece, Stages
 
 KEPT, HELD = "kept", "held"
 
@@ -27,8 +27,8 @@ def select(
     blank: bool = False,
     clean: Mapping[str, float] | None = None,
     hold_out: int | None = None,
-) -> Stage:
-    """The stage that drops or holds out rows of ``texts``; each is one or more texts, read one after another.
+) -> tuple[dict[str, int], dict[str, dict[str, Piece]]]:
+    """Drop or hold out rows of ``texts`` by a stage; each of them is one or more texts, read one after another.
 
     Args:
         judged: the names in ``texts`` that decide: of both sides.
@@ -36,14 +36,17 @@ def select(
         clean: drop a pair that :func:`clean_keeps` does not keep.
         hold_out: of the rows that stay hold out every so many-th.
 
-    Files: ``kept.<name>`` and, with ``hold_out``, ``held.<name>``, for each name in ``texts``. Facts: how many rows
-    were ``kept``, ``held`` and ``dropped``.
+    Returns:
+        How many rows were ``kept``, ``held`` and ``dropped``; and what was ``kept`` and, with ``hold_out``, ``held`` of
+        each name in ``texts``. Names of the same texts have one file together.
     """
-
-    places = [list(texts).index(name) for name in judged]
+    digests = {name: tuple(piece.digest for piece in pieces) for name, pieces in texts.items()}
+    columns = {digest: texts[name] for name, digest in digests.items()}
+    column = {name: list(columns).index(digest) for name, digest in digests.items()}
+    parts = [KEPT, HELD] if hold_out else [KEPT]
 
     def stays(row: Sequence[bytes]) -> bool:
-        own = [row[place] for place in places]
+        own = [row[column[name]] for name in judged]
         if clean:
             return clean_keeps(clean, *(len(line.split()) for line in own))
         return not blank or all(line.decode().strip() for line in own)
@@ -52,10 +55,10 @@ def select(
         facts = {KEPT: 0, HELD: 0, "dropped": 0}
         with contextlib.ExitStack() as stack:
             targets = {
-                part: [stack.enter_context((folder / f"{part}.{name}").open("wb")) for name in texts]
-                for part in ([KEPT, HELD] if hold_out else [KEPT])
+                part: [stack.enter_context((folder / f"{part}.{number}").open("wb")) for number in range(len(columns))]
+                for part in parts
             }
-            for row in _rows(list(texts.values()), what):
+            for row in _rows(list(columns.values()), what):
                 if not stays(row):
                     facts["dropped"] += 1
                     continue
@@ -66,8 +69,9 @@ def select(
                     target.write(line)
         return facts
 
-    made_from = {"texts": {name: list(pieces) for name, pieces in texts.items()}, "judged": list(judged)}
-    return stages.run("select", made_from | {"blank": blank, "clean": clean, "hold_out": hold_out}, work)
+    made_from = {"texts": digests, "judged": list(judged), "blank": blank, "clean": clean, "hold_out": hold_out}
+    stage = stages.run("select", made_from, work)
+    return stage.facts, {part: {name: stage.piece(f"{part}.{column[name]}") for name in texts} for part in parts}
 
 
 def _rows(columns: Sequence[Sequence[Piece]], what: str) -> Iterator[tuple[bytes, ...]]:

@@ -1,17 +1,17 @@
 """Text to tokens and back: normalisation, tokeniser, sub-word segmentation.
 
-Every segmentation can be undone line by line (:meth:`Segmenter.restore`), and the preparation checks that it can.
+Every segmentation can be undone line by line (:func:`undo_segmentation`), and the preparation checks that it can.
 """
 
 import contextlib
 import importlib.metadata
 import io
+import itertools
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,12 @@ class Tokenizer:
     """
 
     def __init__(self, options: Mapping[str, Any], language: str | None) -> None:
-        self.moses = options["tokenizer"] == "moses"
         self.language = language or "en"
-        self._options = options
+        self._options, self._moses = options, None
+        if options["tokenizer"] == "moses":
+            from sacremoses import MosesDetokenizer, MosesTokenizer
 
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from sacremoses import MosesTokenizer
-
-        return MosesTokenizer(lang=self.language)
-
-    @cached_property
-    def _detokenizer(self) -> Any:
-        from sacremoses import MosesDetokenizer
-
-        return MosesDetokenizer(lang=self.language)
+            self._moses, self._undo = MosesTokenizer(lang=self.language), MosesDetokenizer(lang=self.language)
 
     @cached_property
     def _normalise(self) -> Callable[[str], str]:
@@ -72,31 +63,24 @@ class Tokenizer:
         if self._options.get("normalise"):
             line = self._normalise(line)
         line = " ".join(line.split())
-        if self.moses:
+        if self._moses:
             hyphens = self._options.get("hyphens", False)
-            line = self._tokenizer.tokenize(line, aggressive_dash_splits=hyphens, return_str=True)
+            line = self._moses.tokenize(line, aggressive_dash_splits=hyphens, return_str=True)
             if self._options.get("last_stop") and line.endswith(".") and line.rpartition(" ")[2].strip("."):
                 line = f"{line[:-1]} ."
         return line.lower() if self._options["lowercase"] else line
 
     def detokenize(self, line: str) -> str:
         """Plain text of tokens (up to what lower-casing, normalisation and white space lost)."""
-        return self._detokenizer.detokenize(line.split(), unescape=True) if self.moses else line
+        return self._undo.detokenize(line.split(), unescape=True) if self._moses else line
 
 
-class Segmenter:
-    """Sub-word segmentation of tokenised lines by a model that :func:`learn` wrote."""
+def segmenter(kind: str, model: Path | None = None) -> Callable[[str], str]:
+    """Tokenised lines to sub-words, by a model that :func:`learn` wrote.
 
-    def __init__(self, kind: str, model: Path | None = None) -> None:
-        self.kind = kind
-        self.segment = _segmentation(kind, model)
-
-    def restore(self, line: str) -> str:
-        """Undo the segmentation."""
-        return undo_segmentation(line, self.kind)
-
-
-def _segmentation(kind: str, model: Path | None) -> Callable[[str], str]:
+    Raises:
+        UsageError: another file than such a model.
+    """
     if kind == "none":
         return lambda line: line
     if kind == "characters":
@@ -188,10 +172,12 @@ def _learn_subword_nmt(size: int, counts: Counter[str], path: Path) -> None:
 def _learn_sentencepiece(size: int, texts: Sequence[Path], path: Path) -> None:
     from sentencepiece import SentencePieceTrainer
 
-    with path.open("wb") as model:
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(path.open("wb"))
+        files = [stack.enter_context(text.open(encoding="utf-8", newline="\n")) for text in texts]
         try:
             SentencePieceTrainer.train(
-                sentence_iterator=chain.from_iterable(map(_lines, texts)),
+                sentence_iterator=(line.rstrip("\n") for line in itertools.chain(*files)),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=size,
@@ -208,12 +194,6 @@ def _learn_sentencepiece(size: int, texts: Sequence[Path], path: Path) -> None:
             ) from error
 
 
-def _lines(text: Path) -> Iterator[str]:
-    with text.open(encoding="utf-8", newline="\n") as lines:
-        for line in lines:
-            yield line.rstrip("\n")
-
-
 def tokenise(stages: Stages, text: Piece, options: Mapping[str, Any], language: str | None, name: str) -> Piece:
     """``text`` as tokens (:class:`Tokenizer`), by a stage."""
     own = {
@@ -222,7 +202,7 @@ def tokenise(stages: Stages, text: Piece, options: Mapping[str, Any], language: 
     made_from: dict[str, Any] = {"text": text, "options": own}
     if options["tokenizer"] == "moses":
         made_from |= {"language": language or "en", "sacremoses": importlib.metadata.version("sacremoses")}
-    return _by_lines(stages, "tokenise", made_from, (_tokeniser, (tuple(own.items()), language)), text, name)
+    return _by_lines(stages, "tokenise", made_from, partial(_tokens, tuple(own.items()), language), text, name)
 
 
 def segment(stages: Stages, tokens: Piece, kind: str, model: Piece | None, name: str) -> Piece:
@@ -236,7 +216,7 @@ def segment(stages: Stages, tokens: Piece, kind: str, model: Piece | None, name:
     made_from: dict[str, Any] = {"tokens": tokens, "kind": kind}
     if model is not None:
         made_from |= {"model": model, "version": importlib.metadata.version(kind.replace("_", "-"))}
-    return _by_lines(stages, "segment", made_from, (_segmenter, (kind, model and model.path)), tokens, name)
+    return _by_lines(stages, "segment", made_from, partial(_pieces, kind, model and model.path), tokens, name)
 
 
 def _by_lines(stages: Stages, stage: str, made_from: Mapping[str, Any], task: Task, text: Piece, name: str) -> Piece:
@@ -248,24 +228,25 @@ def _by_lines(stages: Stages, stage: str, made_from: Mapping[str, Any], task: Ta
     return stages.run(stage, made_from, work).piece(_TEXT)
 
 
-def _tokeniser(options: Iterable[tuple[str, Any]], language: str | None) -> Callable[[list[str]], list[str]]:
-    tokenizer = Tokenizer(dict(options), language)
-    return lambda lines: list(map(tokenizer.tokenize, lines))
+def _tokens(options: tuple[tuple[str, Any], ...], language: str | None, lines: list[str]) -> list[str]:
+    return list(map(_tokenizer(options, language).tokenize, lines))
 
 
-def _segmenter(kind: str, model: Path | None) -> Callable[[list[str]], list[str]]:
-    segmenter = Segmenter(kind, model)
+def _pieces(kind: str, model: Path | None, lines: list[str]) -> list[str]:
+    pieces = list(map(_segmenter(kind, model), lines))
+    for number, (line, own) in enumerate(zip(lines, pieces, strict=True), start=1):
+        if undo_segmentation(own, kind) != line:
+            raise BadLine(
+                number,
+                f"preprocessing.bpe={kind} cannot be undone on this line (it holds '@@' or '{SPACE_MARK}', the marks "
+                "of the segmentation); change the line or choose another bpe",
+            )
+    return pieces
 
-    def work(lines: list[str]) -> list[str]:
-        segmented = []
-        for number, line in enumerate(lines, start=1):
-            segmented.append(segmenter.segment(line))
-            if segmenter.restore(segmented[-1]) != line:
-                raise BadLine(
-                    number,
-                    f"preprocessing.bpe={kind} cannot be undone on this line (it holds '@@' or '{SPACE_MARK}', the "
-                    "marks of the segmentation); change the line or choose another bpe",
-                )
-        return segmented
 
-    return work
+@lru_cache(maxsize=2)  # of source and target
+def _tokenizer(options: tuple[tuple[str, Any], ...], language: str | None) -> Tokenizer:
+    return Tokenizer(dict(options), language)
+
+
+_segmenter = lru_cache(maxsize=2)(segmenter)
