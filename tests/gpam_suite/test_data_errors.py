@@ -6,6 +6,8 @@ from data_helpers import PLAIN, monolingual, node, parallel, preparations, write
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
 
+CLEAN = {"of": "tokens", "least": 1, "most": 2, "ratio": 2}
+
 
 def refused(tmp_path, dataset, match, options=PLAIN, **paths):
     with pytest.raises(UsageError, match=match) as caught:
@@ -31,6 +33,11 @@ def refused(tmp_path, dataset, match, options=PLAIN, **paths):
         ({"bpe": "subword_nmt", "bpe_size": 0}, r"preprocessing\.bpe_size \(bpe is subword_nmt\): got 0"),
         ({"bpe": "sentencepiece", "bpe_size": 2.5}, r"preprocessing\.bpe_size.*got 2\.5"),
         ({"bpe": "sentencepiece", "bpe_size": 3}, r"preprocessing\.bpe_size=3 does not suit this text"),
+        ({"last_stop": True}, r"preprocessing\.last_stop is part of Moses"),
+        ({"clean": {"of": "tokens"}}, r"preprocessing\.clean: got .*wanted least, most, of, ratio, or null"),
+        ({"clean": CLEAN | {"of": "words"}}, r"preprocessing\.clean\.of: got 'words'"),
+        ({"clean": CLEAN | {"least": 3}}, r"preprocessing\.clean\.most: got 2"),
+        ({"clean": CLEAN | {"ratio": 0.5}}, r"preprocessing\.clean\.ratio: got 0\.5"),
     ],
 )
 def test_preprocessing(tmp_path, option, match):
@@ -68,30 +75,22 @@ def test_missing_file(tmp_path):
     refused(tmp_path, dataset, r"valid\.en does not exist")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n\n"])
-def test_empty_file(tmp_path, content):
-    refused(tmp_path, monolingual(tmp_path / "raw", train_txt=content), r"train\.txt is empty")
-
-
-def test_not_utf8(tmp_path):
-    content = "gut\nschön\n".encode("latin-1")
-    refused(tmp_path, monolingual(tmp_path / "raw", test_txt=content), r"test\.txt, line 2: not UTF-8 \(byte 0xf6\)")
-
-
-def test_parallel_files_of_different_length(tmp_path):
-    dataset = parallel(tmp_path / "raw", valid_en=["only one"])
-    refused(tmp_path, dataset, r"valid\.de has 20 lines and valid\.en 1;")
-
-
-def test_no_pair_left(tmp_path):
-    dataset = parallel(tmp_path / "raw", train_de=["ein", ""], train_en=["", "two"])
-    refused(tmp_path, dataset, "the train text has no usable line")
-
-
-@pytest.mark.parametrize("symbol", ["<s>", "</s>", "<pad>"])
-def test_reserved_symbols(tmp_path, symbol):
-    dataset = monolingual(tmp_path / "raw", valid_txt=["fine", f"a {symbol} b"])
-    refused(tmp_path, dataset, rf"valid\.txt, line 2: {symbol} is a symbol that fairseq reserves")
+@pytest.mark.parametrize(
+    ("node", "files", "match"),
+    [
+        (monolingual, {"train_txt": b""}, r"train\.txt is empty"),
+        (monolingual, {"train_txt": b"\n \n\n"}, r"train\.txt is empty"),
+        (monolingual, {"test_txt": b"gut\nsch\xf6n\n"}, r"test\.txt, line 2: not UTF-8 \(byte 0xf6\)"),
+        (parallel, {"valid_en": ["only one"]}, r"valid\.de has 20 lines and valid\.en 1;"),
+        (parallel, {"train_de": ["ein", ""], "train_en": ["", "two"]}, "the train text has no usable line"),
+        *(
+            (monolingual, {"valid_txt": ["fine", f"a {symbol} b"]}, rf"valid\.txt, line 2: {symbol} is a symbol that")
+            for symbol in ("<s>", "</s>", "<pad>")
+        ),
+    ],
+)
+def test_texts_that_do_not_suit(tmp_path, node, files, match):
+    refused(tmp_path, node(tmp_path / "raw", **files), match)
 
 
 def test_data_folder_that_cannot_be_written(tmp_path):
@@ -104,27 +103,31 @@ def test_data_folder_that_cannot_be_written(tmp_path):
         prepare(monolingual(tmp_path / "raw"), PLAIN, {"mirror": None})
 
 
-def test_mirror_folder_that_does_not_exist(tmp_path):
-    refused(tmp_path, node("wikitext2"), r"paths\.mirror: .*nowhere is not a folder", mirror=tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize(
-    ("change", "match"),
+    ("name", "change", "match"),
     [
-        ({"target": "fr"}, "German"),
-        ({"items": 3}, r"dataset\.items: got 3"),
-        ({"items": [3, 1]}, r"dataset\.items: got \[3, 1\].*smaller number first"),
-        ({"pairs": 0}, r"dataset\.pairs: got 0"),
-        ({"seed": "one"}, r"dataset\.seed: got 'one'"),
+        ("cldr_de_en", {"target": "fr"}, "German"),
+        ("cldr_de_en", {"items": 3}, r"dataset\.items: got 3"),
+        ("cldr_de_en", {"items": [3, 1]}, r"dataset\.items: got \[3, 1\].*smaller number first"),
+        ("cldr_de_en", {"pairs": 0}, r"dataset\.pairs: got 0"),
+        ("cldr_de_en", {"seed": "one"}, r"dataset\.seed: got 'one'"),
+        ("python_docs", {"words": "splitt"}, r"dataset\.words: got 'splitt', wanted split or raw"),
+        ("iwslt14_en_de", {"corpora": {"train": []}}, r"dataset\.corpora: got \['train'\], wanted .* for test, train"),
+        ("iwslt14_en_de", {"hold_out": 1}, r"dataset\.hold_out: got 1"),
+        ("iwslt14_en_de", {"archives": {}}, r"dataset\.archives\.iwslt14: got None, wanted mirror"),
+        ("iwslt14_en_de", {"task": "lm"}, r"dataset\.task=lm does not go with dataset\.kind=corpora"),
+        ("local_lm", {"task": "recall"}, r"dataset\.task=recall does not go with dataset\.kind=local: wanted a kind"),
+        ("wikitext2", {"files": {"train": "train.txt"}}, r"dataset\.files\.train: got 'train\.txt', wanted mirror"),
+        ("wikitext2", {}, r"train\.txt.* could not be had .*not asked, paths\.offline is set"),
     ],
 )
-def test_generated_pairs(tmp_path, change, match):
-    small = {"pairs": 5, "valid_pairs": 2, "test_pairs": 2}
-    refused(tmp_path, node("cldr_de_en", **(small | change)), match)
+def test_shipped_nodes_that_were_changed(tmp_path, name, change, match):
+    small = {"pairs": 5, "valid_pairs": 2, "test_pairs": 2} if name == "cldr_de_en" else {}
+    refused(tmp_path, node(name, **(small | change)), match, offline=True)
 
 
-def test_generated_prose(tmp_path):
-    refused(tmp_path, node("python_docs", words="splitt"), r"dataset\.words: got 'splitt', wanted split or raw")
+def test_mirror_folder_that_does_not_exist(tmp_path):
+    refused(tmp_path, node("wikitext2"), r"paths\.mirror: .*nowhere is not a folder", mirror=tmp_path / "nowhere")
 
 
 def test_the_penn_treebank_is_the_users_own_copy(tmp_path):

@@ -6,7 +6,7 @@ import re
 import pytest
 from archives import WORDS, iwslt_files, packed, segments, sentence
 from data_helpers import node
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from local_server import serving
 from omegaconf import OmegaConf
@@ -22,15 +22,12 @@ RULE = {"least": 1, "most": 175, "ratio": 1.5}
 
 
 @given(st.integers(0, 260), st.integers(0, 260))
+@example(3, 2)  # the ratio itself stays
+@example(31, 20)
 def test_the_rule_of_clean_corpus(left, right):
     """By its statement: at least 1 and at most 175 words, neither side above 1.5 times the other."""
     wanted = all(1 <= n <= 175 for n in (left, right)) and left / right <= 1.5 and right / left <= 1.5
     assert clean_keeps(RULE, left, right) == wanted
-
-
-def test_the_ratio_itself_stays():
-    assert clean_keeps(RULE, 3, 2) and clean_keeps(RULE, 2, 3)
-    assert not clean_keeps(RULE, 31, 20)
 
 
 @pytest.fixture(scope="module")
@@ -180,35 +177,6 @@ def test_wmt17_as_its_recipe_says(tmp_path, wmt_server):
             assert lengths[0] >= 1 and lengths[1] <= 1.5 * lengths[0]
     assert "@-@" in (prepared.folder / "bpe" / "train.en.txt").read_text()
     assert prepared.postprocess("well @-@ known @-@ &amp; so .") == "well-known-& so."
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"corpora": {"train": []}}, r"dataset\.corpora: got \['train'\], wanted lists of corpora for test, train"),
-        ({"hold_out": 1}, r"dataset\.hold_out: got 1"),
-        ({"archives": {}}, r"dataset\.archives\.iwslt14: got None, wanted mirror"),
-        ({"task": "lm"}, r"dataset\.task=lm does not go with dataset\.kind=corpora"),
-    ],
-)
-def test_mistakes_in_the_node(tmp_path, change, match):
-    with pytest.raises(UsageError, match=match):
-        prepare(node("iwslt14_en_de") | change, recipe("iwslt14_en_de"), {"data": tmp_path, "offline": True})
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"clean": {"of": "tokens"}}, r"preprocessing\.clean: got .*wanted least, most, of, ratio, or null"),
-        ({"clean": {"of": "words", "least": 1, "most": 9, "ratio": 2}}, r"preprocessing\.clean\.of: got 'words'"),
-        ({"clean": {"of": "tokens", "least": 3, "most": 2, "ratio": 2}}, r"preprocessing\.clean\.most: got 2"),
-        ({"clean": {"of": "tokens", "least": 1, "most": 2, "ratio": 0.5}}, r"preprocessing\.clean\.ratio: got 0\.5"),
-        ({"tokenizer": "none"}, r"preprocessing\.last_stop is part of Moses"),
-    ],
-)
-def test_mistakes_in_the_preprocessing(tmp_path, change, match):
-    with pytest.raises(UsageError, match=match):
-        prepare(node("iwslt14_en_de"), recipe("iwslt14_en_de", **change), {"data": tmp_path, "offline": True})
 
 
 def test_another_number_of_sentences_is_refused(tmp_path, iwslt_archive):

@@ -80,33 +80,23 @@ def test_lower_case_changes_the_input_and_not_the_reference(tmp_path):
     assert read_lines(prepared.reference("test")) == ["A Dog", "ÄÖ"]
 
 
-def test_tokenizer_without_options_only_normalises_space():
-    assert Tokenizer(PLAIN, None).tokenize("  a\u00a0b \t c ") == "a b c"
-
-
-MOSES = PLAIN | {"tokenizer": "moses"}
-
-
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("options", "language", "line", "wanted"),
     [
-        ("in the U.S.", "in the U.S ."),
-        ("und so weiter usw.", "und so weiter usw ."),
-        ("it ends ...", "it ends ..."),
-        ("it ends.", "it ends ."),
-        ("Dr. No", "Dr. No"),
-        ("U.S.", "U.S ."),
+        ({"tokenizer": "none"}, None, "  a\u00a0b \t c ", "a b c"),
+        ({"last_stop": True}, "en", "in the U.S.", "in the U.S ."),
+        ({"last_stop": True}, "en", "und so weiter usw.", "und so weiter usw ."),
+        ({"last_stop": True}, "en", "it ends ...", "it ends ..."),
+        ({"last_stop": True}, "en", "it ends.", "it ends ."),
+        ({"last_stop": True}, "en", "Dr. No", "Dr. No"),
+        ({"last_stop": True}, "en", "U.S.", "U.S ."),
+        # as Perl does: a full stop before a closing quotation mark moves behind it even at the end of a line
+        ({"normalise": True}, "de", "„Fabrik.“", "&quot; Fabrik &quot; ."),
+        ({"normalise": True}, "en", "a\x00b\u200bc – d", "a b c - d"),
     ],
 )
-def test_the_last_full_stop_is_split_off_on_request(line, wanted):
-    assert Tokenizer(MOSES | {"last_stop": True}, "en").tokenize(line) == wanted
-
-
-def test_normalisation_reads_a_line_with_its_end():
-    """As Perl does: a full stop before a closing quotation mark moves behind it even at the end of a line."""
-    options = MOSES | {"normalise": True}
-    assert Tokenizer(options, "de").tokenize("„Fabrik.“") == "&quot; Fabrik &quot; ."
-    assert Tokenizer(options, "en").tokenize("a\x00b\u200bc – d") == "a b c - d"
+def test_tokens_of_a_line(options, language, line, wanted):
+    assert Tokenizer(PLAIN | {"tokenizer": "moses"} | options, language).tokenize(line) == wanted
 
 
 @pytest.mark.parametrize(("line", "merges"), [("a <unk> b", []), ("ab", []), ("ab ab", ["a b</w>"])])

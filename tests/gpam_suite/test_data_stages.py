@@ -11,8 +11,9 @@ import time
 import pytest
 from data_helpers import PLAIN, monolingual, parallel, preparations
 
+from gpam_suite.common.summed import summed
 from gpam_suite.data import prepare, workers
-from gpam_suite.data.store import atomic, stages
+from gpam_suite.data.store import atomic
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.workers import Workers
 
@@ -32,40 +33,26 @@ def made(monkeypatch):
     return names
 
 
-def test_each_stage_is_made_once(tmp_path, made):
+def test_only_what_depends_on_a_change_is_made_again(tmp_path, made):
     dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
     first = prepare(dataset, BPE, paths)
     assert {"read", "select", "tokenise", "count", "learn", "segment", "dictionary", "binarise"} == set(made)
     made.clear()
     (first.folder / "manifest.json").unlink()  # the preparation has to be put together again
     assert prepare(dataset, BPE, paths).manifest["files"] == first.manifest["files"]
+    prepare(dataset | {"label": "another label"}, BPE, paths)
     assert made == []
-
-
-def test_only_what_depends_on_a_change_is_made_again(tmp_path, made):
-    paths = {"data": tmp_path / "data"}
-    prepare(parallel(tmp_path / "raw"), BPE, paths)
+    prepare(dataset, BPE | {"bpe_size": 11}, paths)
+    assert set(made) == {"learn", "segment", "count", "dictionary", "binarise"}
+    made.clear()
+    prepare(dataset, BPE | {"min_count": 30}, paths)
+    assert set(made) == {"dictionary", "binarise"}
+    made.clear()
+    prepare(dataset | {"source": "en", "target": "de"}, BPE, paths)
+    assert "tokenise" not in made  # both directions share their text
     made.clear()
     prepare(parallel(tmp_path / "raw", test_en=["another test"] * 20), BPE, paths)  # not what is learnt
     assert sorted(made) == ["binarise", "count", "count", "read", "segment", "select", "tokenise"]
-    made.clear()
-    prepare(parallel(tmp_path / "raw"), BPE | {"bpe_size": 11}, paths)
-    assert set(made) == {"learn", "segment", "count", "dictionary", "binarise"}
-    made.clear()
-    prepare(parallel(tmp_path / "raw"), BPE | {"min_count": 30}, paths)
-    assert set(made) == {"dictionary", "binarise"}
-    made.clear()
-    prepare(parallel(tmp_path / "raw") | {"label": "another label"}, BPE, paths)
-    assert made == []
-
-
-def test_both_directions_share_their_text(tmp_path, made):
-    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
-    options = PLAIN | {"tokenizer": "moses"}
-    prepare(dataset, options, paths)
-    made.clear()
-    prepare(dataset | {"source": "en", "target": "de"}, options, paths)
-    assert "tokenise" not in made and "binarise" not in made
 
 
 def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
@@ -73,21 +60,17 @@ def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
     stage, first, second = (tmp_path / name for name in ("stage", "first", "second"))
     for folder in (stage, first, second):
         folder.mkdir()
-        (folder / "whole").write_text(folder.name)
+        (folder / "whole").write_text(summed({"files": {}, "of": folder.name}))
     (stage / "whole").unlink()
-
-    def whole(folder):
-        return (folder / "whole").exists()
-
     with atomic.locked(tmp_path):
-        threads = [threading.Thread(target=atomic.publish, args=(one, stage, whole)) for one in (first, second)]
+        threads = [threading.Thread(target=atomic.publish, args=(one, stage, "whole")) for one in (first, second)]
         for thread in threads:
             thread.start()
         time.sleep(0.1)
         assert not (stage / "whole").exists()  # both wait
     for thread in threads:
         thread.join()
-    published = (stage / "whole").read_text()
+    published = atomic.unchanged(stage, "whole")["of"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"stage", "first", "second"} - {published})
 
 
@@ -119,17 +102,17 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
 
 def _killed(arguments, stages_until_killed, names):
     """Prepare, and end by SIGKILL after so many stages."""
-    publish, made = stages.publish, []
+    publish, made = atomic.publish, []
 
-    def noted(temporary, folder, finished):
-        publish(temporary, folder, finished)
+    def noted(temporary, folder, summary):
+        publish(temporary, folder, summary)
         made.append(folder.name)
         names.send(folder.name)
         if len(made) == stages_until_killed:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    stages.publish = noted
-    names.send(prepare(*arguments).folder.name)
+    atomic.publish = noted
+    prepare(*arguments)
 
 
 def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
@@ -156,14 +139,14 @@ def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path):
     assert not list((tmp_path / "data").rglob("*.tmp"))
 
 
-def process_number():
-    return lambda lines: os.getpid()
+def process_number(_):
+    return os.getpid()
 
 
 def _with_workers(text, sent):
     workers.WORTH_IT = 0
     with Workers(2) as pool:
-        list(pool.results((process_number, ()), text, "work on it"))
+        list(pool.results(process_number, text, "work on it"))
         sent.send(list(pool._pool._processes))
         time.sleep(60)
 

@@ -50,25 +50,23 @@ def test_a_member_of_each_kind_of_archive(tmp_path):
 @pytest.mark.parametrize("member", ["../out", "/etc/passwd", "a/../../out", "..\\out", "", "a\0b"])
 def test_a_name_that_leads_out_is_refused(tmp_path, member):
     packed = tar(tmp_path / "a.tgz", (member or "a", tarfile.REGTYPE, TEXT))
-    with pytest.raises(UsageError, match="leads out of the archive"), open_member(packed, member):
-        pass
+    with pytest.raises(UsageError, match="leads out of the archive"):
+        content(packed, member)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
 def test_links_devices_and_folders_are_no_files(tmp_path, kind):
     (tmp_path / "secret").write_bytes(b"secret")
-    packed = tar(tmp_path / "a.tgz", ("a", kind, str(tmp_path / "secret").encode()))
-    with pytest.raises(UsageError, match="has no plain file 'a'"), open_member(packed, "a"):
-        pass
-
-
-def test_a_link_in_a_zip_is_no_file(tmp_path):
-    link = zipfile.ZipInfo("a")
-    link.create_system, link.external_attr = 3, 0o120777 << 16
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr(link, "/etc/passwd")
-    with pytest.raises(UsageError, match="has no plain file 'a'"), open_member(tmp_path / "a.zip", "a"):
-        pass
+    archives = [tar(tmp_path / "a.tgz", ("a", kind, str(tmp_path / "secret").encode()))]
+    if kind == tarfile.SYMTYPE:
+        link = zipfile.ZipInfo("a")
+        link.create_system, link.external_attr = 3, 0o120777 << 16
+        archives.append(tmp_path / "a.zip")
+        with zipfile.ZipFile(archives[1], "w") as packed:
+            packed.writestr(link, str(tmp_path / "secret"))
+    for archive in archives:
+        with pytest.raises(UsageError, match="has no plain file 'a'"):
+            content(archive, "a")
 
 
 def test_a_missing_member_names_the_one_that_was_meant(tmp_path):
@@ -120,25 +118,20 @@ def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path, monkeypatc
 
 def test_an_archive_that_unpacks_to_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr("gpam_suite.data.store.unpack.MOST", 1 << 20)
-    bomb = zipped(tmp_path / "bomb.zip", a=b"x")
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a", bytes(8 << 20))
-    with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
-        content(bomb, "a")
-    tarred = tmp_path / "bomb.tgz"
-    with tarfile.open(tarred, "w:gz") as archive:
-        for name in ("before", "a"):
-            entry = tarfile.TarInfo(name)
-            entry.size = 8 << 20
-            archive.addfile(entry, io.BytesIO(bytes(8 << 20)))
-    with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
-        content(tarred, "a")
-    (tmp_path / "bomb.txt.gz").write_bytes(gzip.compress(bytes(8 << 20)))
-    with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
-        read_lines(tmp_path / "bomb.txt.gz")
+    zeros = bytes(8 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", zeros)
+    tarred = tar(tmp_path / "bomb.tgz", ("before", tarfile.REGTYPE, zeros), ("a", tarfile.REGTYPE, zeros))
+    (tmp_path / "bomb.txt.gz").write_bytes(gzip.compress(zeros))
+    for read in (
+        lambda: content(tmp_path / "bomb.zip", "a"),
+        lambda: content(tarred, "a"),
+        lambda: read_lines(tmp_path / "bomb.txt.gz"),
+    ):
+        with pytest.raises(UsageError, match="unpacks to more than 200 times its size"):
+            read()
 
 
 def test_a_small_text_that_packs_well_is_let_through(tmp_path):
-    whole = b"the same sentence again\n" * 100_000
-    (tmp_path / "text.txt.gz").write_bytes(gzip.compress(whole))
+    (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"the same sentence again\n" * 100_000))
     assert len(read_lines(tmp_path / "text.txt.gz")) == 100_000

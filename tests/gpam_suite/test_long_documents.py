@@ -16,7 +16,7 @@ from runs import TINY, composed, places
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
-from gpam_suite.data.kinds.documents import JOIN, SEPARATOR, pieces, read_plain, read_xml, split_piece
+from gpam_suite.data.kinds.documents import JOIN, SEPARATOR, pair, pieces, read_plain, read_xml, split_piece
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.documents import score_pieces
 from gpam_suite.records.folder import read_record, read_scores
@@ -84,16 +84,11 @@ def test_bleu_by_document_and_by_sentence():
     by_hand = ["a b c d e f", "g h i j k", "l m n o p", "q r s t", "u v w x y z"]
     assert score["test_sentence_bleu"] == sacrebleu.corpus_bleu(said, [by_hand]).score < 95
     worse = ["a b c X e f ␞ g h i j k", "l m n o p ␞ q r s t", "u v w x y z"]
-    documents = (
-        ["a b c X e f g h i j k l m n o p q r s t", "u v w x y z"],
-        [
-            "a b c d e f g h i j k l m n o p q r s t",
-            "u v w x y z",
-        ],
-    )
+    said = ["a b c X e f g h i j k l m n o p q r s t", "u v w x y z"]
+    meant = [[said[0].replace("X", "d"), said[1]]]
     score, _, _, rows = score_pieces(worse, reference, [0, 2])
-    assert score["test_bleu"] == sacrebleu.corpus_bleu(documents[0], [documents[1]]).score
-    assert score["test_chrf"] == sacrebleu.corpus_chrf(documents[0], [documents[1]]).score
+    assert score["test_bleu"] == sacrebleu.corpus_bleu(said, meant).score
+    assert score["test_chrf"] == sacrebleu.corpus_chrf(said, meant).score
     assert [row["bleu"][:3] for row in rows] == [[20, 20, 19], [6, 6, 6]]
 
 
@@ -119,24 +114,27 @@ def plain(documents: list[list[str]]) -> tuple[bytes, bytes]:
 
 
 def test_both_formats_hold_the_same_documents():
-    assert read_xml(xml(GERMAN), "x") == GERMAN
-    assert read_plain(*plain(GERMAN), "x") == GERMAN
+    assert read_xml(xml(GERMAN), "x") == read_plain(*plain(GERMAN), "x") == GERMAN
+    with pytest.raises(UsageError, match="the two sides differ in their documents"):
+        pair(GERMAN, [ENGLISH[1], *ENGLISH[1:]], "x")
+    kept = pair([["a", " ", "c"], [""]], [["A", "B", "C"], ["D"]], "x")
+    assert kept == [(["a", "c"], ["A", "C"])]
 
 
 @pytest.mark.parametrize(
-    ("read", "match"),
+    ("read", "contents", "match"),
     [
-        (lambda: read_xml(b"<html><p>sign in</p></html>", "x"), r"x: wanted documents \(<doc>\).*found none"),
-        (lambda: read_xml(b"<doc id='1'></doc>", "x"), "found none"),
-        (lambda: read_xml(b"<seg>a</seg><doc></doc>", "x"), "a <seg> stands before the first <doc>"),
-        (lambda: read_plain(b"a\nb\n", b"id\tf\tn\n0\t1\t1\n", "x"), "they have 1 lines, the text has 2"),
-        (lambda: read_plain(b"a\nb\n", b"id\tf\tn\n0\t2\t1\n", "x"), "line 2: begins at 2, wanted it at 1"),
-        (lambda: read_plain(b"a\nb\n", b"id\tf\tn\n0 1 2\n", "x"), r"documents of x, line 2: got '0 1 2', wanted"),
+        (read_xml, [b"<html><p>sign in</p></html>"], r"x: wanted documents \(<doc>\).*found none"),
+        (read_xml, [b"<doc id='1'></doc>"], "found none"),
+        (read_xml, [b"<seg>a</seg><doc></doc>"], "a <seg> stands before the first <doc>"),
+        (read_plain, [b"a\nb\n", b"id\tf\tn\n0\t1\t1\n"], "they have 1 lines, the text has 2"),
+        (read_plain, [b"a\nb\n", b"id\tf\tn\n0\t2\t1\n"], "line 2: begins at 2, wanted it at 1"),
+        (read_plain, [b"a\nb\n", b"id\tf\tn\n0 1 2\n"], r"documents of x, line 2: got '0 1 2', wanted"),
     ],
 )
-def test_other_files_are_refused(read, match):
+def test_other_files_are_refused(read, contents, match):
     with pytest.raises(UsageError, match=match):
-        read()
+        read(*contents, "x")
 
 
 def small(folder, german=GERMAN, english=ENGLISH, address="https://one.example", **changes):
@@ -201,15 +199,6 @@ def test_mistakes_are_one_sentence(tmp_path, change, match):
     with pytest.raises(UsageError, match=match) as caught:
         prepare(small(tmp_path, **change), MOSES, {"data": tmp_path / "data", "mirror": tmp_path})
     assert "\n" not in str(caught.value)
-
-
-def test_documents_that_do_not_match_are_refused():
-    from gpam_suite.data.kinds.documents import pair
-
-    with pytest.raises(UsageError, match="the two sides differ in their documents"):
-        pair(GERMAN, [ENGLISH[1], *ENGLISH[1:]], "x")
-    kept = pair([["a", " ", "c"], [""]], [["A", "B", "C"], ["D"]], "x")
-    assert kept == [(["a", "c"], ["A", "C"])]
 
 
 def test_ted_documents(tmp_path):

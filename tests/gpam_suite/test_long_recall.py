@@ -52,13 +52,10 @@ def test_sequences_have_the_length_and_are_all_different(kind, length):
     assert recall.generate(dataset | {"seed": 2}) != lines
 
 
-def test_a_copy_is_a_copy():
+def test_a_copy_is_a_copy_and_a_recall_asks_every_key_once_among_fillers():
     for line in recall.generate(node("copy", **SMALL["copy"]))["train", None]:
         string, again = line.split(" = ")
         assert string == again and re.fullmatch(r"(v[0-4] ){4}v[0-4]", string)
-
-
-def test_a_recall_asks_every_key_once_among_fillers():
     starts, orders = set(), set()
     for line in recall.generate(node("selective_recall", **SMALL["selective_recall"]))["train", None]:
         context, asked = line.split(" = ")
@@ -93,12 +90,9 @@ def test_mistakes_are_one_sentence(tmp_path, kind, change, match):
     assert "\n" not in str(caught.value)
 
 
-def test_other_mistakes_are_one_sentence(tmp_path):
-    dataset = node("copy", **SMALL["copy"])
+def test_a_preprocessing_and_lengths_that_do_not_fit(tmp_path):
     with pytest.raises(UsageError, match=r"preprocessing\.bpe=characters does not go with data set copy.*wanted none"):
-        prepare(dataset, {"bpe": "characters"}, {"data": tmp_path})
-    with pytest.raises(UsageError, match=r"dataset\.task=recall does not go with dataset\.kind=local: wanted a kind"):
-        prepare(node("local_lm", task="recall"), PLAIN, {"data": tmp_path})
+        prepare(node("copy", **SMALL["copy"]), {"bpe": "characters"}, {"data": tmp_path})
     with pytest.raises(UsageError, match=r"context_window=3 does not apply to a recall run"):
         check(composed("dataset=copy", "evaluation.context_window=3"))
     with pytest.raises(UsageError, match=r"max_tokens=8192 is less than one sample of 9000 tokens.*dataset\.length"):
@@ -209,39 +203,25 @@ class Oracle(torch.nn.Module):
 
 
 def test_exact_answers_are_exact(ready):
-    """All right gives 100 and 100; one wrong answer in one sequence costs one answer and one sequence."""
+    """All right gives 100 and 100; one wrong answer in one sequence costs one answer and one sequence, and answers said
+    one after another, each read again, are right as a whole where, and only where, the score says so."""
     _, task, prepared = ready
     lines = prepared.source_text("test").read_text(encoding="utf-8").splitlines()
     perfect = summed_up(score_recall(Oracle(task), task, "test", max_tokens=100))
     assert (perfect["accuracy"], perfect["exact_match"]) == (100, 100)
     each = len(answers_by_hand(lines[0]))
     assert perfect["loss"] == pytest.approx(-math.log(math.exp(5) / (math.exp(5) + len(task.dictionary) - 1)), rel=1e-5)
-    flawed = score_recall(Oracle(task, wrong=[lines[2].split(" = ")[0]]), task, "test", max_tokens=100)
-    assert summed_up(flawed)["exact_match"] == 90
-    assert summed_up(flawed)["accuracy"] == pytest.approx(100 * (1 - 1 / (10 * each)))
-    assert [row["correct"] for row in flawed] == [each - (row == 2) for row in range(10)]
-
-
-def test_numbers_of_a_score():
-    rows = [{"answers": 4, "correct": 4, "nll": 0.1}, {"answers": 4, "correct": 3, "nll": 2.0}]
-    assert summed_up(rows) == {"accuracy": 87.5, "exact_match": 50.0, "loss": 2.1 / 8}
-    assert corpus_score("recall", np.array([8, 7])) == 87.5
-
-
-def test_greedy_decoding_agrees_with_exact_match(ready):
-    """Answers said one after another, each read again: right as a whole where, and only where, the score says so."""
-    _, task, prepared = ready
-    lines = prepared.source_text("test").read_text(encoding="utf-8").splitlines()
     model = Oracle(task, wrong=[lines[number].split(" = ")[0] for number in (0, 3)])
-    rows = score_recall(model, task, "test", max_tokens=1000)
-    outcomes = []
+    rows = score_recall(model, task, "test", max_tokens=100)
+    assert summed_up(rows)["exact_match"] == 80
+    assert summed_up(rows)["accuracy"] == pytest.approx(100 * (1 - 2 / (10 * each)))
+    assert [row["correct"] for row in rows] == [each - (row in (0, 3)) for row in range(10)]
     for row, line in zip(rows, lines, strict=True):
-        wanted, symbols = dict(answers_by_hand(line)), line.split()
-        for position in sorted(wanted):
+        symbols = line.split()
+        for position in sorted(dict(answers_by_hand(line))):
             symbols[position] = model.say(symbols[:position])
-        outcomes.append(symbols == line.split())
-        assert outcomes[-1] == (row["correct"] == row["answers"])
-    assert outcomes.count(False) == 2
+        assert (symbols == line.split()) == (row["correct"] == row["answers"])
+    assert corpus_score("recall", np.array([8, 7])) == 87.5
 
 
 def test_record_and_table(tmp_path):
