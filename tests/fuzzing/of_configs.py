@@ -14,7 +14,7 @@ from fuzzing.target import Target
 from gpam_suite.config.compose import CONFIGS, check, folder_of, identity, stored
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.data.dataset import check_dataset, check_fit
-from gpam_suite.data.kinds.sources import open_source
+from gpam_suite.data.kinds.sources import KINDS
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.store.unpack import refuse_outside
 
@@ -59,7 +59,7 @@ def _node(tree: dict[str, Any], folder: Path) -> None:
     def work() -> dict[str, Any]:
         dataset, options = check_dataset(tree.get("dataset")), check_preprocessing(tree.get("preprocessing"))
         check_fit(dataset, options)
-        open_source(dataset, {"data": str(folder), "mirror": None, "offline": True})
+        KINDS[dataset["kind"]].open(dataset, {"data": str(folder), "mirror": None, "offline": True})
         return dataset
 
     found = outcome(work)

@@ -69,33 +69,17 @@ def test_rare_words_and_the_mark_itself_are_unknown(tmp_path):
 
 
 def test_blank_pairs_are_dropped_and_blank_lines_of_language_models_kept(tmp_path):
+    """With Windows line ends, a byte order mark, and other separators in the latter."""
     dataset = parallel(tmp_path / "nmt", train_de=["ein", " ", "zwei", "drei"], train_en=["one", "x", "", "three"])
     prepared = prepare(dataset, PLAIN, {"data": tmp_path / "data"})
     assert read_lines(prepared.source_text("train")) == ["ein", "drei"]
     assert read_lines(prepared.reference("train")) == ["one", "three"]
     assert prepared.manifest["splits"]["train"]["dropped"] == 2
-    prepared = prepare(monolingual(tmp_path / "lm", train_txt=["a", "", "b"]), PLAIN, {"data": tmp_path / "data"})
-    assert prepared.words("train") == 5
-    assert decoded(prepared.bin, "train", "dict.txt") == ["a", "", "b"]
-
-
-def test_windows_line_ends_byte_order_mark_and_other_separators(tmp_path):
-    content = "\ufeffone\r\ntwo\u2028still two\rand still\r\n".encode()
-    prepared = prepare(monolingual(tmp_path / "raw", train_txt=content), PLAIN, {"data": tmp_path / "data"})
-    assert read_lines(prepared.source_text("train")) == ["one", "two\u2028still two and still"]
-    assert decoded(prepared.bin, "train", "dict.txt") == ["one", "two still two and still"]
-
-
-def test_finished_preparation_is_reused(tmp_path, caplog):
-    dataset, paths = monolingual(tmp_path / "raw"), {"data": tmp_path / "data"}
-    first = prepare(dataset, PLAIN, paths)
-    stamp = (first.folder / "manifest.json").stat().st_mtime_ns
-    caplog.set_level(logging.INFO)
-    caplog.clear()
-    second = prepare(dataset, PLAIN, paths)
-    assert second == first
-    assert (first.folder / "manifest.json").stat().st_mtime_ns == stamp
-    assert len(caplog.records) == 1 and "reusing" in caplog.text
+    content = "\ufeffone\r\n\ntwo\u2028still two\rand still\r\n".encode()
+    prepared = prepare(monolingual(tmp_path / "lm", train_txt=content), PLAIN, {"data": tmp_path / "data"})
+    assert read_lines(prepared.source_text("train")) == ["one", "", "two\u2028still two and still"]
+    assert decoded(prepared.bin, "train", "dict.txt") == ["one", "", "two still two and still"]
+    assert prepared.words("train") == 9
 
 
 @pytest.mark.parametrize(("module", "step"), [(build, "binarise"), (atomic, "publish")])
@@ -138,15 +122,21 @@ def test_two_processes_at_once_both_succeed(tmp_path):
     assert sorted(got) == preparations(tmp_path / "data") and len(got) == 1
 
 
-def test_manifest_describes_the_files(tmp_path):
-    prepared = prepare(parallel(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data"})
-    manifest = json.loads((prepared.folder / "manifest.json").read_text())
+def test_manifest_describes_the_files_and_what_is_finished_is_reused(tmp_path, caplog):
+    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
+    prepared = prepare(dataset, PLAIN, paths)
+    path = prepared.folder / "manifest.json"
+    manifest, stamp = json.loads(path.read_text()), path.stat().st_mtime_ns
     written = {str(path.relative_to(prepared.folder)) for path in prepared.folder.rglob("*") if path.is_file()}
     assert written == set(manifest["files"]) | {"manifest.json"}
     for name, of in manifest["files"].items():
         assert file_sha256(prepared.folder / name) == of["sha256"]
     assert manifest["versions"]["fairseq"]
     assert manifest["preprocessing"] == PLAIN | {"min_count": 0}
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    assert prepare(dataset, PLAIN, paths) == prepared and path.stat().st_mtime_ns == stamp
+    assert len(caplog.records) == 1 and "reusing" in caplog.text
 
 
 def test_every_option_that_matters_changes_the_hash(tmp_path):

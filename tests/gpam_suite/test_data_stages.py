@@ -1,7 +1,6 @@
 """Stages: killed anywhere, the next call goes on; a changed input makes again what depends on it and nothing else."""
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
@@ -9,7 +8,7 @@ import threading
 import time
 
 import pytest
-from data_helpers import PLAIN, monolingual, parallel, preparations
+from data_helpers import PLAIN, parallel, preparations
 
 from gpam_suite.common.summed import summed
 from gpam_suite.data import prepare, workers
@@ -72,21 +71,6 @@ def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
         thread.join()
     published = atomic.unchanged(stage, "whole")["of"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"stage", "first", "second"} - {published})
-
-
-def test_a_stage_of_an_earlier_version_is_made_again_and_called_so(tmp_path, made, caplog):
-    dataset, paths = monolingual(tmp_path / "raw"), {"data": tmp_path / "data"}
-    first = prepare(dataset, PLAIN, paths)
-    (stage,) = (tmp_path / "data" / "stages").glob("dictionary-*")
-    for path in (stage / "stage.json", first.folder / "manifest.json"):
-        summary = json.loads(path.read_text())
-        del summary["sha256"]
-        path.write_text(json.dumps(summary))
-    made.clear()
-    assert prepare(dataset, PLAIN, paths).manifest["files"] == first.manifest["files"]
-    assert made == ["dictionary"]
-    assert caplog.text.count("it has no checksum of its own, as an earlier version wrote it") >= 2
-    assert "changed" not in caplog.text
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from data_helpers import mirror, node
 from hypothesis import given
 from hypothesis import strategies as st
-from local_server import serving
 from omegaconf import OmegaConf
 from runs import TINY, composed, places
 
@@ -87,22 +86,12 @@ def test_where_documents_begin(unit, starts):
     assert document_starts(lines, unit) == starts
 
 
-def test_the_archive_is_downloaded_from_the_next_address(tmp_path):
-    """The whole way of enwik8 on a small text: a dead host, a page instead of an archive, then the archive.
-    An archive of several files is refused."""
+def test_an_archive_of_several_files_is_refused(tmp_path):
     dataset, paths = small(tmp_path)
-    archive = (paths["mirror"] / "enwik8" / "enwik8.zip").read_bytes()
     with zipfile.ZipFile(paths["mirror"] / "enwik8" / "enwik8.zip", "a") as packed:
         packed.writestr("../second", b"more")
     with pytest.raises(UsageError, match="an archive of 2 files, wanted one"):
         prepare(dataset, OPTIONS, paths)
-    with serving() as server:
-        server.files = {"/broken/enwik8.zip": b"<html>", "/enwik8.zip": archive}
-        urls = ["http://127.0.0.1:9/enwik8.zip", f"{server.address}/broken/enwik8.zip", f"{server.address}/enwik8.zip"]
-        dataset["file"]["urls"] = urls
-        prepared = prepare(dataset, OPTIONS, paths | {"mirror": None})
-    assert prepared.manifest["origin"] == {"enwik8/enwik8.zip": urls[2]}
-    assert restore(ids_of(prepared, "test")) == TEXT[1500:]
 
 
 def test_tinyshakespeare(tmp_path):

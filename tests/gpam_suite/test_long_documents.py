@@ -40,7 +40,7 @@ def numbered(lengths: list[int], word: str) -> list[str]:
 def test_pieces_are_as_long_as_the_budget_allows(lengths, random, budget):
     source = numbered(lengths, "s")
     target = numbered([random.randint(1, 9) for _ in lengths], "t")
-    found = pieces((source, target), budget)
+    found = pieces(list(zip(source, target, strict=True)), budget)
     parts = [(a.split(JOIN), b.split(JOIN)) for a, b in found]
     assert [line for a, _ in parts for line in a] == source
     assert [line for _, b in parts for line in b] == target
@@ -118,7 +118,7 @@ def test_both_formats_hold_the_same_documents():
     with pytest.raises(UsageError, match="the two sides differ in their documents"):
         pair(GERMAN, [ENGLISH[1], *ENGLISH[1:]], "x")
     kept = pair([["a", " ", "c"], [""]], [["A", "B", "C"], ["D"]], "x")
-    assert kept == [(["a", "c"], ["A", "C"])]
+    assert kept == [[("a", "A"), ("c", "C")]]
 
 
 @pytest.mark.parametrize(

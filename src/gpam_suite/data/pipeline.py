@@ -13,7 +13,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.build import build
 from gpam_suite.data.dataset import check_dataset, check_fit
-from gpam_suite.data.kinds.sources import KINDS, open_source
+from gpam_suite.data.kinds.sources import KINDS
 from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import make, remove_abandoned, unchanged, unwritable
@@ -46,7 +46,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     dataset, options, paths = check_dataset(dataset), check_preprocessing(preprocessing), plain(paths, "paths")
     check_fit(dataset, options)
     root = _root(paths)
-    source = open_source(dataset, paths)
+    source = KINDS[dataset["kind"]].open(dataset, paths)
     versions = _versions(options)
     identity = {"pipeline": VERSION, "dataset": dataset, "preprocessing": options}
     identity |= {"source": source.fingerprint, "versions": versions}

@@ -10,17 +10,19 @@ a piece are joined by :data:`SEPARATOR` on both sides, so a hypothesis can be sp
 import html
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
-from gpam_suite.data.options import SPLITS
+from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.text.lines import decode_lines
 
 SEPARATOR = "\u241e"  # symbol for record separator: a token of its own for Moses and for every sub-word segmentation
 JOIN = f" {SEPARATOR} "
 
-Document = tuple[list[str], list[str]]  # the sentences of both sides
+Pair = tuple[str, str]  # of the source and of the target language
+Document = list[Pair]  # its sentences
 _TAG = re.compile(r"<(?:(doc)\b[^>]*|seg\b[^>]*>(.*?)</seg)>", re.DOTALL | re.IGNORECASE)
 
 
@@ -71,29 +73,28 @@ def pair(left: list[list[str]], right: list[list[str]], name: str) -> list[Docum
     if list(map(len, left)) != list(map(len, right)):
         raise UsageError(f"{name}: the two sides differ in their documents, or in the number of sentences of one")
     paired = []
-    for source, target in zip(left, right, strict=True):
-        kept = [(a, b) for a, b in zip(source, target, strict=True) if a.strip() and b.strip()]
-        if any(SEPARATOR in line for both in kept for line in both):
+    for both in zip(left, right, strict=True):
+        kept = [pair for pair in zip(*both, strict=True) if all(sentence.strip() for sentence in pair)]
+        if any(SEPARATOR in sentence for pair in kept for sentence in pair):
             raise UsageError(f"{name}: a sentence holds '{SEPARATOR}', which separates the sentences of a piece")
-        paired.append(([a for a, _ in kept], [b for _, b in kept]))
-    return [document for document in paired if document[0]]
+        paired += [kept] if kept else []
+    return paired
 
 
-def pieces(document: Document, budget: int) -> list[tuple[str, str]]:
+def pieces(document: Document, budget: int) -> list[Pair]:
     """The pieces of one document, both sides."""
-    found: list[tuple[list[str], list[str]]] = []
+    found: list[list[Pair]] = []
     words = (0, 0)
-    for sentences in zip(*document, strict=True):
-        own = tuple(len(sentence.split()) for sentence in sentences)
+    for pair in document:
+        own = tuple(len(sentence.split()) for sentence in pair)
         longer = tuple(before + 1 + new for before, new in zip(words, own, strict=True))
         if found and max(longer) <= budget:
+            found[-1].append(pair)
             words = longer
         else:
-            found.append(([], []))
+            found.append([pair])
             words = own
-        for side, sentence in zip(found[-1], sentences, strict=True):
-            side.append(sentence)
-    return [(JOIN.join(source), JOIN.join(target)) for source, target in found]
+    return [tuple(map(JOIN.join, zip(*pairs, strict=True))) for pairs in found]
 
 
 def joined(
@@ -101,15 +102,13 @@ def joined(
 ) -> tuple[dict[tuple[str, str | None], list[str]], dict[str, list[int]]]:
     """Lines by (split, language) and the first line of each document (from 0) by split."""
     budget = whole_number(dataset["budget"], 1, "dataset.budget (words of a piece)")
-    sides = (dataset["source"], dataset["target"])
-    lines: dict[tuple[str, str | None], list[str]] = {(split, side): [] for split in SPLITS for side in sides}
-    starts: dict[str, list[int]] = {split: [] for split in SPLITS}
+    lines: dict[tuple[str, str | None], list[str]] = {}
+    starts: dict[str, list[int]] = {}
     for split in SPLITS:
-        for document in documents[split]:
-            starts[split].append(len(lines[split, sides[0]]))
-            for piece in pieces(document, budget):
-                for side, text in zip(sides, piece, strict=True):
-                    lines[split, side].append(text)
+        cut = [pieces(document, budget) for document in documents[split]]
+        starts[split] = [0, *accumulate(map(len, cut))][:-1]
+        for side, language in enumerate(sides(dataset)):
+            lines[split, language] = [piece[side] for own in cut for piece in own]
     return lines, starts
 
 

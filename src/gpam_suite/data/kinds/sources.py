@@ -12,7 +12,7 @@ from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, documents, pairs, python_docs, recall
 from gpam_suite.data.kinds.texts import Part, Text, archive, corpora
 from gpam_suite.data.options import SPLITS, sides
-from gpam_suite.data.store.download import checked_file, checksum, mirror_folder, obtain, obtain_file
+from gpam_suite.data.store.download import checked_file, checksum, mirrored, obtain, obtain_file
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.store.unpack import open_member
 from gpam_suite.data.text.lines import (
@@ -48,11 +48,6 @@ class Source:
 
 
 Opener = Callable[[Node, Node], Source]  # of a checked ``dataset`` node and ``paths``
-
-
-def open_source(dataset: Node, paths: Node) -> Source:
-    """The source of a checked ``dataset`` node."""
-    return KINDS[dataset["kind"]].open(dataset, paths)
 
 
 def _keys(dataset: Node) -> list[Key]:
@@ -115,20 +110,17 @@ def _in_files(texts: dict[Key, list[Text]], *, wikitext: bool = False) -> Source
 
 def _public_files(dataset: Node, paths: Node) -> Source:
     """Texts by themselves, or where the mirror does not have one and the node names an archive, out of that."""
-    mirror, texts = mirror_folder(paths), {}
+    texts = {}
     archived = cache(lambda name: archive(dataset, name, paths))
     for key in _keys(dataset):
         where, node = ["dataset.files", *filter(None, key)], dataset["files"]
         for part in where[1:]:
             node = node.get(part) if isinstance(node, Mapping) else None
         file = checked_file(node, ".".join(where))
-        if file.get("archive") and not (mirror and (mirror / file["mirror"]).is_file()):
-            path, digest, origin = archived(file["archive"])
-            text = Text(f"{file['archive']}:{file['member']}", digest, origin, path, file["member"])
+        if file.get("archive") and not mirrored(file["mirror"], paths):
+            texts[key] = [Text(f"{file['archive']}:{file['member']}", *archived(file["archive"]), file["member"])]
         else:
-            path, digest, origin = obtain_file(file, dataset["name"], paths)
-            text = Text(file["mirror"], digest, origin, path)
-        texts[key] = [text]
+            texts[key] = [Text(file["mirror"], *obtain_file(file, dataset["name"], paths))]
     return _in_files(texts, wikitext=dataset.get("documents") == "wikitext")
 
 
@@ -136,9 +128,9 @@ def _corpora(dataset: Node, paths: Node) -> Source:
     archived = cache(lambda name: archive(dataset, name, paths))
     texts: dict[Key, list[Text]] = {}
     for split, node in corpora(dataset):
-        path, digest, origin = archived(node["archive"])
         for language in sides(dataset):
-            text = Text(node["archive"], digest, origin, path, node[language], node["format"], node.get("lines"))
+            found = archived(node["archive"])
+            text = Text(node["archive"], *found, node[language], node["format"], node.get("lines"))
             texts.setdefault((split, language), []).append(text)
     return _in_files(texts)
 
@@ -148,27 +140,22 @@ def _local_files(dataset: Node, _: Node) -> Source:
     if not folder.is_dir():
         raise UsageError(f"dataset.folder: {folder} is not a folder; give the folder that holds your text")
     files = {(split, language): folder / f"{split}.{language or 'txt'}" for split, language in _keys(dataset)}
-    return _in_files(
-        {
-            key: [Text(path.name, checksum(path, "sha256", unpacked=True), str(path), path)]
-            for key, path in files.items()
-        }
-    )
+    digests = {path: checksum(path, "sha256", unpacked=True) for path in files.values()}
+    return _in_files({key: [Text(path.name, path, digests[path], str(path))] for key, path in files.items()})
 
 
 def _pairs(dataset: Node, paths: Node) -> Source:
     """One file of pairs out of an archive, or where the mirror has its pairs as texts and not the archive, those."""
     pairs.check(dataset)
-    node, both, mirror = dataset["pairs"], pairs.languages(dataset), mirror_folder(paths)
+    node, both = dataset["pairs"], pairs.languages(dataset)
     texts = node.get("texts") or {}
     packed = (dataset.get("archives") or {}).get(node["archive"]) or {}
-    names = [name for language in both for name in texts.get(language, [])]
-    whole = mirror is not None and (mirror / packed.get("mirror", ".")).is_file()
-    if mirror and names and not whole and all((mirror / name).is_file() for name in names):
-        left, right = ([line for name in texts[language] for line in read_lines(mirror / name)] for language in both)
+    copies = {name: mirrored(name, paths) for language in both for name in texts.get(language, [])}
+    if copies and all(copies.values()) and not mirrored(packed.get("mirror", "."), paths):
+        left, right = ([line for name in texts[side] for line in read_lines(copies[name])] for side in both)
         if len(left) != len(right):
             raise UsageError(f"dataset.pairs.texts: {' and '.join(map(str, texts.values()))} differ in their lines")
-        found, origin = zip(left, right, strict=True), f"mirror:{', '.join(names)}"
+        found, origin = zip(left, right, strict=True), f"mirror:{', '.join(copies)}"
     else:
         path, _, origin = archive(dataset, node["archive"], paths)
         with open_member(path, node["member"]) as file:

@@ -68,9 +68,9 @@ class Text:
     """
 
     name: str
+    path: Path
     digest: str
     origin: str
-    path: Path
     member: str | None = None
     form: str = "plain"
     lines: int | None = None

@@ -33,14 +33,14 @@ def checksum(path: Path, kind: str, unpacked: bool) -> str:
         return hashlib.file_digest(file, partial(hashlib.new, kind, usedforsecurity=False)).hexdigest()
 
 
-def mirror_folder(paths: Mapping[str, Any]) -> Path | None:
-    """``paths.mirror`` as a folder that exists, or None where it is not set."""
+def mirrored(name: str, paths: Mapping[str, Any]) -> Path | None:
+    """The local copy of a file below ``paths.mirror``, None where there is none."""
     if not paths.get("mirror"):
         return None
     folder = Path(paths["mirror"]).expanduser()
     if not folder.is_dir():
         raise UsageError(f"paths.mirror: {folder} is not a folder; give the folder with the local copies, or null")
-    return folder
+    return folder / name if (folder / name).is_file() else None
 
 
 def checked_file(node: Any, key: str) -> Mapping[str, Any]:
@@ -69,14 +69,10 @@ def obtain_file(
     Raises:
         UsageError: no source has it, or its checksum is none of the accepted ones.
     """
-    mirror = mirror_folder(paths)
     for name in (file["mirror"], *(url.rpartition("/")[2] for url in file["urls"])):
         refuse_outside(name, f"data set {dataset}")
-    if mirror is not None:
-        path = mirror / file["mirror"]
-        if path.is_file():
-            return path, _verified(path, file, archive), f"mirror:{file['mirror']}"
-        log.info("%s is not in paths.mirror; trying the network", file["mirror"])
+    if path := mirrored(file["mirror"], paths):
+        return path, _verified(path, file, archive), f"mirror:{file['mirror']}"
     cache = Path(paths["data"]).expanduser().absolute() / DOWNLOADS / dataset
     reasons = []
     for url in file["urls"]:
