@@ -63,8 +63,7 @@ _EXPORTED: dict[str, Any] = {}
 def _exported(folder: Path) -> dict[str, Any]:
     """A language model of 250 parameters, as scripts/export.py would write it."""
     if not _EXPORTED:
-        from gpam_suite.config.compose import fairseq_config
-        from gpam_suite.inside.models import composed
+        from gpam_suite.config.compose import composed, fairseq_config
 
         sizes = ("layers=1", "embed_dim=8", "ffn_embed_dim=8", "attention_heads=2")
         cfg = composed(

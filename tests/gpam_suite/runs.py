@@ -7,11 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from gpam_suite.common.files import write_atomically
-from gpam_suite.config.compose import CONFIGS, folder_of, identity
+from gpam_suite.config.compose import (
+    composed,  # noqa: F401  (for the tests)
+    folder_of,
+    identity,
+)
 from gpam_suite.config.run_paths import CONFIG, rank_log
 from gpam_suite.data import prepare
 from gpam_suite.run import processes
@@ -46,12 +49,6 @@ TINY_NMT = [
     *(f"++fairseq.model.{side}_ffn_embed_dim=32" for side in ("encoder", "decoder")),
     *(f"++fairseq.model.{side}_attention_heads=2" for side in ("encoder", "decoder")),
 ]
-
-
-def composed(*overrides: str, root: str = "train") -> DictConfig:
-    """``configs/<root>.yaml`` with overrides, as the command line composes it."""
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose(root, overrides=list(overrides))
 
 
 def places(folder: Path) -> list[str]:

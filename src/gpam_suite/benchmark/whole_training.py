@@ -25,7 +25,7 @@ from gpam.attention import names
 from gpam.errors import UsageError
 from gpam_suite.benchmark.comparison import Contender, Maker, Settings
 from gpam_suite.common.tasks import LM
-from gpam_suite.inside.models import composed
+from gpam_suite.config.compose import composed
 
 UPDATES, EVERY = 16, 4  # of a sample, and between two lines of its log; the first line is not counted
 _TOKENS = 150_000  # of the text: more than a sample reads

@@ -1,9 +1,12 @@
 """From a composed Hydra configuration to what a run is: checks, fairseq's own configuration, the run's identity."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -35,25 +38,27 @@ _NODES = {
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
+def composed(*overrides: str, root: str = "train") -> DictConfig:
+    """``configs/<root>.yaml`` with ``overrides`` as a command composes it, inside or outside of a Hydra application."""
+    ready = GlobalHydra.instance().is_initialized()
+    with contextlib.nullcontext() if ready else initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose(root, overrides=list(overrides))
+
+
 def stored(path: Path) -> DictConfig:
     """The configuration in a file that a run left.
 
     Raises:
         UsageError: it is no YAML, or no configuration.
     """
-    if not path.is_file():
-        raise UsageError(f"{path} is not there, or no plain file: restore it from git, or run again")
     try:
         cfg = OmegaConf.load(path)
+        if not isinstance(cfg, DictConfig):
+            raise UsageError("it holds no configuration")
+        check_nodes(cfg)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again") from None
-    if not isinstance(cfg, DictConfig):
-        raise UsageError(f"{path} holds no configuration: restore it from git, or run again")
-    try:
-        check_nodes(cfg)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}; restore it from git, or run again") from None
     return cfg
 
 
@@ -175,11 +180,6 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     for group in ("task", "model"):
         if complete[group] is None:
             raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
-    if complete.common.user_dir is not None:
-        raise UsageError(
-            f"fairseq.common.user_dir: got '{complete.common.user_dir}', whose code fairseq would import and run; "
-            "leave it out, the plugin is there already"
-        )
     for stack in ("encoder", "decoder"):
         heads, width = complete.model.get(f"{stack}_attention_heads"), complete.model.get(f"{stack}_embed_dim")
         if heads is not None and (heads < 1 or width % heads):

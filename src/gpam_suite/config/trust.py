@@ -49,7 +49,7 @@ def refuse_code(cfg: DictConfig) -> None:
     Raises:
         UsageError: it does; nothing of it was resolved or run.
     """
-    for path, value in _leaves(OmegaConf.to_container(cfg, resolve=False), ""):
+    for path, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
         if not path.startswith(_HELP) and (sign := control(path) or control(str(value))):
             raise _refusal(
                 ascii(path)[1:-1], ascii(value)[1:-1], f"holds {sign}, which a script would read as a command"
@@ -67,6 +67,8 @@ def refuse_code(cfg: DictConfig) -> None:
             words = path.split(".")
             if words[2] in _LAUNCHER_WORDS or (words[2] == "additional_parameters" and words[3] not in _SBATCH):
                 raise _refusal(path, value, "would be words of a shell's or of sbatch's")
+        elif path == "fairseq.common.user_dir":
+            raise _refusal(path, value, "has code that fairseq would import and run (the plugin is there already)")
         elif path in _FAIRSEQ_WRITES:
             raise _refusal(path, value, "would write where it likes; a run's log is train.log in its folder")
 
@@ -75,10 +77,11 @@ def _refusal(path: str, value: Any, why: str) -> UsageError:
     return UsageError(f"{path}: got '{value}', which {why}; a configuration may not: leave it out")
 
 
-def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path (``a.b``, of a list ``a.0``) and value of everything in a tree that is neither mapping nor list."""
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, node
 

@@ -1,6 +1,6 @@
 """A second test set of a translation, ``evaluation.second_test``: no part of the prepared data, kept beside a run.
 
-:mod:`gpam_suite.evaluate.second_test` scores it.
+:mod:`gpam_suite.evaluate.translation` scores it.
 """
 
 from pathlib import Path

@@ -8,7 +8,6 @@ from omegaconf import DictConfig
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data import Prepared
 from gpam_suite.evaluate import documents, language_model, recall, translation
-from gpam_suite.evaluate.second_test import score_second_test
 
 BY_TASK = {LM.name: language_model.evaluate, NMT.name: translation.evaluate, RECALL.name: recall.evaluate}
 BY_KIND = {"documents": documents.evaluate}
@@ -26,6 +25,6 @@ def evaluate(
     by_protocol = BY_KIND.get(prepared.kind, BY_TASK[prepared.task])
     metrics, protocol = by_protocol(model, task, prepared, evaluation, folder)
     if second := evaluation.get("second_test"):
-        metrics |= score_second_test(model, task, prepared, evaluation, folder)
+        metrics |= translation.score_second_test(model, task, prepared, evaluation, folder)
         protocol["second_test"] = second.name
     return metrics, protocol

@@ -15,6 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam_suite.common.files import write_atomically
 from gpam_suite.data import Prepared
+from gpam_suite.data.second_test import second_test_file
+from gpam_suite.data.text.encoding import Encoder
+from gpam_suite.data.text.lines import read_lines
 from gpam_suite.records.folder import HYPOTHESES, write_scores
 
 
@@ -148,13 +151,31 @@ def evaluate(
     sacreBLEU's defaults, which never regard case.
     """
     hypotheses = translated(model, task, prepared, evaluation)
-    references = prepared.reference("test").read_text(encoding="utf-8").split("\n")[:-1]
+    references = read_lines(prepared.reference("test"))
     scores, measured, kind = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
     pairs = enumerate(zip(hypotheses, references, strict=True))
     keep(folder, [{"sentence": index, "bleu": measured.statistics(*pair)} for index, pair in pairs], hypotheses)
     signature = {"sacrebleu": str(measured.bleu.get_signature())}
     protocol = {**decoding(evaluation), **signature, **kind.protocol, "split": "test"}
     return {f"test_{name}": score for name, score in scores.items()}, protocol
+
+
+def score_second_test(
+    model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
+) -> dict[str, float]:
+    """BLEU, chrF and TER of the second test set that is kept in ``folder``, scored as the first one (:func:`evaluate`).
+
+    Its source is cut as the first one's was (the run's own tokeniser, sub-words and dictionary). It has no
+    ``scores.jsonl``: what is tested over sentences is the first set.
+    """
+    sources, references = (
+        read_lines(second_test_file(folder, language)) for language in (prepared.source_lang, prepared.target_lang)
+    )
+    encoder = Encoder.of(prepared, prepared.source_lang, task.source_dictionary)
+    sentences = sentences_of([encoder.ids(f"{line}\n") for line in sources], task)
+    hypotheses = translated(model, task, prepared, evaluation, sentences)
+    scores, *_ = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
+    return {f"second_test_{name}": score for name, score in scores.items()}
 
 
 def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from gpam.attention import Site, build
 from gpam.attention.reference import merge_heads, split_heads
+from gpam_suite.config.compose import composed
 from gpam_suite.inside import store
 from gpam_suite.inside.measures import of_tokens
-from gpam_suite.inside.models import composed, untrained
+from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import texts
 

@@ -2,7 +2,6 @@
 the words that these share."""
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,12 @@ def path_of(results: Path, name: str) -> Path:
 
 def write(path: Path, found: dict[str, Any]) -> Path:
     """Write ``found`` atomically, floats to six significant digits; NaN and infinity become null."""
-    return write_atomically(path, json.dumps(_rounded(found), ensure_ascii=False, allow_nan=False) + "\n")
+
+    def rounded(text: str) -> float:
+        return float(f"{float(text):.{_DIGITS}g}")
+
+    plain = json.loads(json.dumps(found), parse_float=rounded, parse_constant=lambda _: None)
+    return write_atomically(path, json.dumps(plain, ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -64,13 +68,3 @@ def read_runs(results: Path, records: Iterable[Record], folder: str = FOLDER) ->
         if analysis is not None and analysis["config_hash"] == record["config_hash"]:
             found[record.folder] = analysis
     return found
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return value

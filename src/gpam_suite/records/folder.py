@@ -121,14 +121,12 @@ def check_hash(record: Record, config: Mapping[str, Any]) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """``value`` with every NaN, infinity and number that no reader takes replaced by None, which JSON can say."""
-    if isinstance(value, float):
-        return value if abs(value) <= strict_json.LARGEST else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+    """``value`` as JSON, with every NaN, infinity and number that no reader takes replaced by None."""
+
+    def taken(text: str) -> float | None:
+        return number if abs(number := float(text)) <= strict_json.LARGEST else None
+
+    return json.loads(json.dumps(value), parse_float=taken, parse_constant=lambda _: None)
 
 
 def _complaint(data: Any) -> str | None:

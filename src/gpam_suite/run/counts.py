@@ -49,17 +49,13 @@ def train_flops_per_token(model: nn.Module, target: float, source: float | None 
             operations += mechanism.facts.flops(mechanism.site, round(tokens), round(keys), mechanism.options)
             operations += 2 * (module.q_proj.weight.numel() + module.out_proj.weight.numel()) * tokens
             operations += 2 * (module.k_proj.weight.numel() + module.v_proj.weight.numel()) * keys
-        elif isinstance(module, nn.Linear) and not _belongs_to_attention(name):
+        elif isinstance(module, nn.Linear) and not {"self_attn", "encoder_attn"} & {*name.split(".")}:
             operations += 2 * module.weight.numel() * tokens
         elif isinstance(module, nn.RNNCellBase):
             operations += 2 * (module.weight_ih.numel() + module.weight_hh.numel()) * tokens
         elif getattr(module, "share_input_output_embed", False) and not hasattr(module, "output_projection"):
             operations += 2 * module.embed_tokens.weight.numel() * tokens  # a recurrent decoder's, tied
     return (1 + BACKWARD) * operations / target
-
-
-def _belongs_to_attention(name: str) -> bool:
-    return any(part in name.split(".") for part in ("self_attn", "encoder_attn"))
 
 
 def lengths(prepared: Any, tokens_per_sample: int | None) -> tuple[float, float | None]:

@@ -6,7 +6,6 @@ over, and so is one that diverged, as it would do so again. ``<paths.results>/qu
 and what is left. The analyses come last: they need checkpoints, which are not kept in git.
 """
 
-import contextlib
 import itertools
 import logging
 import os
@@ -15,13 +14,12 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
@@ -30,7 +28,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
-from gpam_suite.config.compose import CONFIGS, folder_of
+from gpam_suite.config.compose import composed, folder_of
 from gpam_suite.records import archives
 from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import RECORD, read_history, read_record
@@ -39,7 +37,7 @@ from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_opti
 log = logging.getLogger(__name__)
 
 QUEUE = "queue.txt"
-_STATUSES = ("finished", "diverged", "failed", "running", "to do")
+_OTHERS = ("diverged", "failed", "running", "to do")  # statuses beside finished
 _LOOK_EVERY, _TELL_EVERY = 0.2, 60.0  # seconds between two looks at the running members, and two writings of the queue
 
 
@@ -51,7 +49,7 @@ class Member:
     words: list[str]
     folder: Path
     updates: int
-    status: str = "to do"  # one of _STATUSES
+    status: str = "to do"  # or finished, or one of _OTHERS
     seconds: float | None = None  # that a finished one took to train and to evaluate
 
     def look(self) -> None:
@@ -75,19 +73,16 @@ class Queue:
     members: list[Member]
     jobs: int
     file: Path
-    lost: list[Member] = field(default_factory=list)
 
     def summary(self) -> str:
         """``3 of 40 runs finished, 2 running, 35 to do; about 16 h (51 min a run, 2 at a time)``."""
-        count = {status: sum(member.status == status for member in self.members) for status in _STATUSES}
-        said = f"{count.pop('finished')} of {len(self.members)} runs finished"
-        said += "".join(f", {number} {status}" for status, number in count.items() if number)
+        count = Counter(member.status for member in self.members)
+        said = f"{count['finished']} of {len(self.members)} runs finished"
+        said += "".join(f", {count[status]} {status}" for status in _OTHERS if count[status])
         left = count["to do"] + count["running"]
-        if not left:
-            return said
         known = [member.seconds for member in self.members if member.seconds is not None]
-        if not known:
-            return f"{said}; how long is not known before the first has finished"
+        if not left or not known:
+            return said
         each = statistics.mean(known)
         return f"{said}; about {duration(left * each / self.jobs)} ({duration(each)} a run, {self.jobs} at a time)"
 
@@ -114,12 +109,12 @@ def evidence(cfg: DictConfig) -> None:
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / QUEUE)
     with when_stopped(lambda: stop_now("what was running is saved")):
-        run(queue)
+        lost = run(queue)
     looked_into = {_results(plan[name], paths) for name in chosen if "folder" not in plan[name]}
     asked = [[f"results={folder}", "parts=[runs]", *_given(paths)] for folder in looked_into]
     codes = [_start("analyse.py", *words).wait() for words in asked]
-    if queue.lost or any(codes):
-        raise RunFailed(f"{len(queue.lost)} runs ended without a result; {queue.file} and their records say which")
+    if lost or any(codes):
+        raise RunFailed(f"{lost} runs ended without a result; {queue.file} and their records say which")
 
 
 def unresolved(cfg: DictConfig) -> dict[str, dict]:
@@ -146,14 +141,11 @@ def overrides_of(line: str) -> list[list[str]]:
 def members_of(name: str, part: dict, paths: dict) -> Iterator[Member]:
     """The runs of a part, each with its folder below the part's results."""
     own = [f"paths.results={_results(part, paths)}", *_given(paths)]
-    ready = GlobalHydra.instance().is_initialized()  # by the command itself
-    with contextlib.nullcontext() if ready else initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        for line in part["multiruns"]:
-            for words in overrides_of(line):
-                cfg = compose("train", overrides=[*words, *own])
-                member = Member(name, [*words, *own], folder_of(cfg), cfg.fairseq.optimization.max_update)
-                member.look()
-                yield member
+    for words in itertools.chain(*map(overrides_of, part["multiruns"])):
+        cfg = composed(*words, *own)
+        member = Member(name, [*words, *own], folder_of(cfg), cfg.fairseq.optimization.max_update)
+        member.look()
+        yield member
 
 
 def _results(part: dict, paths: dict) -> Path:
@@ -164,8 +156,9 @@ def _given(paths: dict) -> list[str]:
     return [f"paths.{name}={value}" for name, value in paths.items() if name != "results" and value is not None]
 
 
-def run(queue: Queue) -> None:
-    """Run the members that have neither finished nor diverged, ``queue.jobs`` at a time.
+def run(queue: Queue) -> int:
+    """Run the members that have neither finished nor diverged, ``queue.jobs`` at a time; returns how many ended without
+    a result.
 
     Raises:
         UsageError: a member was refused; no other was started after it.
@@ -173,7 +166,7 @@ def run(queue: Queue) -> None:
     """
     waiting = [member for member in queue.members if member.status not in ("finished", "diverged")]
     running: list[tuple[Member, subprocess.Popen]] = []
-    told = -_TELL_EVERY
+    told, lost = -_TELL_EVERY, 0
     log.info("%s; %s is kept up to date", queue.summary(), queue.file)
     try:
         while waiting or running:
@@ -190,8 +183,7 @@ def run(queue: Queue) -> None:
                 member.look()
                 if process.returncode == USAGE_ERROR:
                     raise UsageError(f"refused: {' '.join(member.words)}; the lines above say why")
-                if process.returncode:
-                    queue.lost.append(member)
+                lost += process.returncode != 0
                 log.info("%s: %s", member.line(), queue.summary())
                 told = -_TELL_EVERY
     finally:
@@ -201,6 +193,7 @@ def run(queue: Queue) -> None:
             process.wait()
             member.look()
         queue.write()
+    return lost
 
 
 def _start(script: str, *words: str) -> subprocess.Popen:

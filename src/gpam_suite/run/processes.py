@@ -69,18 +69,16 @@ def place_of(variables: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def _place(variables: Mapping[str, str], *names: str) -> Place:
-    missing = [name for name in names if name not in variables]
-    if missing:
-        raise UsageError(
-            f"{names[0]} says that this is one of several processes, but {', '.join(missing)} is not set; start them "
-            "with torchrun or srun, or unset it"
-        )
-    rank, world, local, address, port = (variables[name] for name in names)
+    found = [variables.get(name, "") for name in names]
+    rank, world, local, address, port = found
     try:
         return Place(int(rank), int(world), int(local), address, int(port))
     except ValueError:
-        values = ", ".join(f"{name}={variables[name]}" for name in names)
-        raise UsageError(f"got {values}, wanted whole numbers in all but {names[3]}") from None
+        values = ", ".join(map("=".join, zip(names, found, strict=True)))
+        raise UsageError(
+            f"{names[0]} says that this is one of several processes, but got {values}, wanted whole numbers in all but "
+            f"{names[3]}; start them with torchrun or srun, or unset {names[0]}"
+        ) from None
 
 
 def _first_host(nodes: str) -> str:

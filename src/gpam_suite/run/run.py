@@ -5,6 +5,7 @@ import datetime
 import json
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +31,8 @@ from gpam_suite.records.history_rows import summary
 from gpam_suite.records.schema import PARAMETERS
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked
+from gpam_suite.run.members import Progress
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
-from gpam_suite.run.progress import Progress
 from gpam_suite.run.tracking import MODES, Tracker
 
 log = logging.getLogger(__name__)
@@ -163,8 +164,8 @@ def _record(
         "seed": cfg.seed,
         "gpu": cfg.gpu.name,
         "world_size": outcome.get("world_size", 1),
-        "metrics": outcome.get("metrics", {}),
-        "protocol": outcome.get("protocol", {}),
+        **{name: outcome.get(name, {}) for name in ("metrics", "protocol", "checksums", "attention_modules")},
+        **summary(history),
         "parameters": outcome.get("parameters", dict.fromkeys(PARAMETERS)),
         "flops": outcome.get("flops"),
         "speed": {
@@ -173,14 +174,11 @@ def _record(
             "evaluate_seconds": outcome.get("evaluate_seconds"),
         },
         "memory": {"peak_bytes": outcome.get("peak_bytes")},
-        **summary(history),
-        "checksums": outcome.get("checksums", {}),
         "data": {
             "checksum": prepared.manifest["checksum"],
             "name": prepared.manifest["name"],
             "counts": {split: prepared.words(split) for split in ("train", "valid", "test")},
         },
-        "attention_modules": outcome.get("attention_modules", {}),
         "versions": environment.versions(),
         "git": environment.git(),
         "hardware": environment.hardware()
@@ -204,26 +202,20 @@ def _nothing_left_of_a_mistake(folder: Path) -> Iterator[None]:
     except UsageError:
         if [path.name for path in folder.iterdir()] == [".lock"]:
             (folder / ".lock").unlink()
-            with contextlib.suppress(OSError):  # of a folder that holds something else
-                for empty in (folder, *folder.parents[:3]):  # below runs/EXPERIMENT/MODEL/
-                    empty.rmdir()
+            with contextlib.suppress(OSError):
+                os.removedirs(folder)  # and the empty ones above it
         raise
 
 
 def _check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}.tmp"
-        probe.touch()
-        probe.unlink(missing_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UsageError(
             f"cannot write the run's folder {folder} ({error.strerror}); set paths.results to a folder that you may "
             "write"
         ) from None
-    for path in folder.glob("*.*"):
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path} is no plain file, where a run writes one; remove it")
 
 
 def _check_pieces(cfg: DictConfig, prepared: Prepared) -> None:

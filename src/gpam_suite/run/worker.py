@@ -204,23 +204,19 @@ def _ended(folder: Path, status: str, reason: BaseException | str, code: int) ->
     return code
 
 
-_ENDS = {
-    Preempted: ("stopped", STOPPED_EXIT),
-    Diverged: ("diverged", DIVERGED_EXIT),
-    Violated: ("failed", 1),
-    UsageError: ("refused", REFUSED_EXIT),
-}
-"""Status and exit code of the ends that have a name."""
-
-
 def work(folder: Path, data: Path) -> int:
     """:func:`main`, with every end that has a name in ``outcome.json``; returns the exit code."""
     try:
         with when_stopped(stop_now if rank() == 0 else lambda: None):  # the first process says when all of them stop
             main(folder, data)
-    except tuple(_ENDS) as end:
-        status, code = next(how for kind, how in _ENDS.items() if isinstance(end, kind))
-        return _ended(folder, status, end, code)
+    except Preempted as end:
+        return _ended(folder, "stopped", end, STOPPED_EXIT)
+    except Diverged as end:
+        return _ended(folder, "diverged", end, DIVERGED_EXIT)
+    except Violated as end:
+        return _ended(folder, "failed", end, 1)
+    except UsageError as end:
+        return _ended(folder, "refused", end, REFUSED_EXIT)
     except Exception as error:
         if (sentence := to_mend(error)) is None:
             raise
