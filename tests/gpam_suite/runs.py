@@ -10,11 +10,7 @@ from unittest import mock
 from omegaconf import DictConfig, OmegaConf
 
 from gpam_suite.common.files import write_atomically
-from gpam_suite.config.compose import (
-    composed,  # noqa: F401  (for the tests)
-    folder_of,
-    identity,
-)
+from gpam_suite.config.compose import composed, folder_of, identity
 from gpam_suite.config.run_paths import CONFIG, rank_log
 from gpam_suite.data import prepare
 from gpam_suite.run import processes
@@ -54,6 +50,15 @@ TINY_NMT = [
 def places(folder: Path) -> list[str]:
     """Everything that a run writes, under ``folder``."""
     return [f"paths.results={folder}/results", f"paths.data={folder}/data"]
+
+
+def tiny(base: Path, *overrides: str, task: str = "lm") -> DictConfig:
+    """A language model or a translation (``nmt``) that trains in seconds; text and results lie in ``base``."""
+    text = base / f"text-{task}"
+    own, languages = {"lm": (TINY_LM, (None,)), "nmt": (TINY_NMT, ("cs", "en"))}[task]
+    if not text.is_dir():
+        write_text(text, languages)
+    return composed(*own, *places(base), f"dataset.folder={text}", *overrides)
 
 
 def train_here(cfg: DictConfig) -> Path:

@@ -5,8 +5,7 @@ from gpam_fairseq.install import attention_classes
 
 import pytest
 import torch
-from omegaconf import OmegaConf
-from runs import TINY_LM, TINY_NMT, composed, places, write_text
+from runs import tiny, write_text
 
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
@@ -26,17 +25,15 @@ LOOKED_AT += [("nmt", name) for name in names() if name != "neutreno"]
 def made(tmp_path_factory):
     """``made(task, mechanism)``: an untrained tiny model, its task and its data."""
     base = tmp_path_factory.mktemp("look")
-    text = {"lm": write_text(base / "lm"), "nmt": write_text(base / "nmt", ("cs", "en"))}
+    text = write_text(base / "text-nmt", ("cs", "en"))
     for language, more in (("cs", ["lemis kan", "pelin lemis", "kan"]), ("en", ["KAN lemis", "pelin lemis", "kan"])):
-        with (text["nmt"] / f"test.{language}").open("a", encoding="utf-8") as file:
+        with (text / f"test.{language}").open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in more)
-    options = {"lm": TINY_LM, "nmt": TINY_NMT}
-    paths = OmegaConf.create({"data": str(base / "data"), "mirror": None})
 
     def make(task, mechanism):
         shallow = ["++model.cog_softmax_layers=none"] if mechanism == "cog" else []  # else it wants three layers
-        cfg = composed(*options[task], *places(base), f"dataset.folder={text[task]}", f"model={mechanism}", *shallow)
-        return untrained(cfg, paths)
+        cfg = tiny(base, f"model={mechanism}", *shallow, task=task)
+        return untrained(cfg, cfg.paths)
 
     return make
 
@@ -49,6 +46,7 @@ def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     layers = {"lm": 2, "nmt": 1}[task]
     assert {module["role"] for module in found["modules"].values()} == roles
     assert set(found["streams"]) == roles - {"cross"}
+    assert ("alignment" in found) == (task == "nmt")
     for stream in found["streams"].values():
         assert all(len(values) == 1 + layers for values in stream.values())
     own = [module for module in found["modules"].values() if module["role"] == "decoder"]
@@ -160,8 +158,3 @@ def test_sentences_that_copy_are_found(made):
     _, task, prepared = made("nmt", "dagpam")
     found = [text.words["encoder"] for text in pairs_with_copies(task, prepared, 3)]
     assert ["kan" in words for words in found] == [False, True]  # the copied words are not in the training text
-
-
-def test_a_language_model_has_no_alignment(made):
-    model, task, prepared = made("lm", "dagpam")
-    assert "alignment" not in look(model, task, prepared, 1)

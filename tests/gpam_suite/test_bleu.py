@@ -3,7 +3,7 @@
 import pytest
 import sacrebleu
 from record_factory import PROTOCOLS, make_record, store, tabulate
-from runs import TINY_LM, TINY_NMT, composed, places, write_text
+from runs import TINY_LM, TINY_NMT, composed, places, run_here, tiny, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -57,12 +57,11 @@ def second_test(mirror, **files: str) -> list[str]:
 
 
 def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
-    text = write_text(tmp_path / "text", ("cs", "en"))
     longer = ["++fairseq.optimization.max_update=100", "++fairseq.lr_scheduler.warmup_updates=10"]
     longer += ["++fairseq.dataset.validate_interval_updates=100", "++fairseq.checkpoint.save_interval_updates=100"]
-    given = [*TINY_NMT, *longer, *places(tmp_path), f"dataset.folder={text}", "preprocessing.tokenizer=moses"]
-    cfg = composed(*given, *second_test(text, cs="test.cs", en="test.en"))
-    run(cfg)
+    second = second_test(tmp_path / "text-nmt", cs="test.cs", en="test.en")
+    cfg = tiny(tmp_path, *longer, "preprocessing.tokenizer=moses", *second, task="nmt")
+    run_here(cfg)
     record = read_record(folder_of(cfg))
     metrics = record["metrics"]
     assert metrics["test_chrf"] > 0

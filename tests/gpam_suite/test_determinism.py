@@ -2,9 +2,10 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
-from runs import TINY_LM, TINY_NMT, composed, places, run_here, train_here, write_text
+from runs import run_here, tiny, train_here
 from soak.bits import parameters_of
 from soak.same_bits import OTHER_SEED, equal_runs
 
@@ -35,16 +36,14 @@ def test_a_clock_that_goes_back_gives_no_negative_time(tmp_path, monkeypatch):
         return wall[0]
 
     monkeypatch.setattr(time, "time", backwards)
-    text = write_text(tmp_path / "text")
-    folder = train_here(composed(*TINY_LM, *places(tmp_path), f"dataset.folder={text}"))
-    outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    outcome = json.loads((train_here(tiny(tmp_path)) / OUTCOME).read_text(encoding="utf-8"))
     assert outcome["train_seconds"] > 0
     assert outcome["evaluate_seconds"] > 0
 
 
 def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
-    text = write_text(tmp_path / "text", ("cs", "en"))
-    cfg = composed(*TINY_NMT, *places(tmp_path), f"dataset.folder={text}")
+    cfg = tiny(tmp_path, task="nmt")
+    text = Path(cfg.dataset.folder)
     run_here(cfg)
     record = read_record(folder_of(cfg))
     assert record["finished"] >= record["started"]
@@ -60,8 +59,6 @@ def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
 
 def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, monkeypatch):
     """Before the run it would be made again; here its worker finds it."""
-    text = write_text(tmp_path / "text")
-    cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={text}")
 
     def spoilt(*nodes):
         prepared = prepare(*nodes)
@@ -74,4 +71,4 @@ def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, monkeypatch)
 
     monkeypatch.setattr(run_module, "prepare", spoilt)
     with pytest.raises(UsageError, match=r"train\.bin was changed after it was prepared"):
-        run_here(cfg)
+        run_here(tiny(tmp_path))

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from record_factory import make_record, painted, store
-from runs import TINY_LM, composed, places, write_text
+from runs import composed, places, tiny
 
 from gpam import UsageError
 from gpam_suite.config.compose import folder_of
@@ -25,9 +25,7 @@ def finished(tmp_path_factory):
     """The results folder of a tiny daGPAM language model that was looked at and read perturbed input, the run's own
     folder, and the files that were written."""
     base = tmp_path_factory.mktemp("analyse")
-    text = write_text(base / "text")
-    command = "command='python scripts/train.py model=dagpam_trainable'"
-    cfg = composed(*TINY_LM, *places(base), f"dataset.folder={text}", "model=dagpam_trainable", command)
+    cfg = tiny(base, "model=dagpam_trainable", "command='python scripts/train.py model=dagpam_trainable'")
     run(cfg)
     inside = composed(*places(base), "parts=[hulls,runs]", "texts.lm=2", "only=local_lm", root="analyse")
     noise = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")
@@ -146,11 +144,9 @@ def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):
         ("perturb", "kinds=[droped]", "kinds: got 'droped', wanted one of characters"),
         ("perturb", "kinds=[]", "kinds: got none, wanted some of characters"),
         ("perturb", "rates=[0.1]", "rates: got [0.1], wanted 0 and different numbers above it"),
-        ("perturb", "rates=[0]", "rates: got [0]"),
         ("perturb", "rates=[0,0.1,0.1]", "rates: got"),
         ("perturb", "rates=[0,1.5]", "rates: got"),
         ("perturb", "rates=[0,much]", "rates: got"),
-        ("perturb", "seed=x", "seed: got 'x'"),
         ("perturb", "texts.blocks=0", "texts.blocks: got 0"),
         ("perturb", "only=local_ml", "did you mean 'local_lm'?"),
     ],

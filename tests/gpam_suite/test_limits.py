@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from data_helpers import PLAIN, monolingual, preparations
-from runs import TINY_LM, composed, places, run_here, write_text
+from runs import TINY_LM, places, run_here, tiny, write_text
 
 from gpam_suite.common.failures import to_mend
 from gpam_suite.data import prepare
@@ -68,9 +68,7 @@ def test_a_full_disk_while_data_are_prepared(size, disk, tmp_path, capsys):
 def test_a_read_only_folder(name, disk, tmp_path, capsys):
     folder = disk("1m")
     disk(None)
-    given = {"results": tmp_path / "results", "data": tmp_path / "data", name: folder / name}
-    words = [f"paths.{key}={path}" for key, path in given.items()]
-    cfg = composed(*TINY_LM, *words, f"dataset.folder={write_text(tmp_path / 'text')}")
+    cfg = tiny(tmp_path, f"paths.{name}={folder}/{name}")
     assert f"{folder}" in (sentence := said(lambda: run(cfg), capsys))
     assert "Read-only" in sentence
     assert not list(tmp_path.rglob("record.json"))
@@ -79,8 +77,7 @@ def test_a_read_only_folder(name, disk, tmp_path, capsys):
 def test_a_full_disk_while_training(disk, tmp_path, capsys):
     """Room for one checkpoint and a half: no half checkpoint is left under a name that one is read by."""
     folder = disk("180k")
-    words = [f"paths.results={folder}/results", f"paths.data={tmp_path}/data", "fairseq.optimization.max_update=4"]
-    cfg = composed(*TINY_LM, *words, f"dataset.folder={write_text(tmp_path / 'text')}")
+    cfg = tiny(tmp_path, f"paths.results={folder}/results")
     assert "full" in said(lambda: run_here(cfg), capsys)
     assert not list(folder.rglob("record.json"))
     left = list(folder.rglob("*.pt"))
@@ -88,7 +85,6 @@ def test_a_full_disk_while_training(disk, tmp_path, capsys):
 
 
 def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypatch):
-    cfg = composed(*TINY_LM, *places(tmp_path), f"dataset.folder={write_text(tmp_path / 'text')}")
     stock = run_module.workers
 
     def vanish(*given):
@@ -96,7 +92,7 @@ def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypat
         return stock(*given)
 
     monkeypatch.setattr(run_module, "workers", vanish)
-    assert "is gone while it was needed" in said(lambda: run_here(cfg), capsys)
+    assert "is gone while it was needed" in said(lambda: run_here(tiny(tmp_path)), capsys)
     assert not list(tmp_path.rglob("record.json"))
 
 

@@ -215,7 +215,7 @@ def test_torchrun_and_slurm_say_which_process_this_is():
 
 
 def test_half_told_places_are_refused(monkeypatch):
-    with pytest.raises(UsageError, match="LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set"):
+    with pytest.raises(UsageError, match="got RANK=0, WORLD_SIZE=2, LOCAL_RANK=, MASTER_ADDR=, MASTER_PORT=, wanted"):
         place_of({"RANK": "0", "WORLD_SIZE": "2"})
     torchrun = {"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "7"}
     with pytest.raises(UsageError, match="RANK=x"):

@@ -6,8 +6,7 @@ import gpam_fairseq  # noqa: F401
 
 import pytest
 import torch
-from omegaconf import OmegaConf
-from runs import TINY_LM, TINY_NMT, composed, places, write_text
+from runs import composed, places, tiny
 
 from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.text.lines import read_lines
@@ -18,7 +17,6 @@ from gpam_suite.inside.perturb.noise import NOISE, noisy
 from gpam_suite.inside.perturb.perturb_runs import KINDS, perturbed
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
 
-OPTIONS = {"lm": TINY_LM, "nmt": TINY_NMT}
 READERS = {"lm": Blocks, "nmt": Sentences}
 
 
@@ -26,13 +24,10 @@ READERS = {"lm": Blocks, "nmt": Sentences}
 def made(tmp_path_factory):
     """``made(task, *overrides)``: an untrained tiny model in float64, its task, its data and its reader."""
     base = tmp_path_factory.mktemp("perturbed")
-    text = {"lm": write_text(base / "lm"), "nmt": write_text(base / "nmt", ("cs", "en"))}
-    paths = OmegaConf.create({"data": str(base / "data"), "mirror": None})
 
     def make(kind, *overrides, texts=6):
-        words = [*OPTIONS[kind], *places(base), f"dataset.folder={text[kind]}", *overrides]
-        cfg = composed(*words)
-        model, task, prepared = untrained(cfg, paths)
+        cfg = tiny(base, *overrides, task=kind)
+        model, task, prepared = untrained(cfg, cfg.paths)
         model.double()
         return READERS[kind](model, task, prepared, cfg.evaluation, texts), task, prepared
 
@@ -210,9 +205,8 @@ def test_text_by_character_is_read_as_it_is(tmp_path):
     own = [*(f"dataset.split.{name}={size}" for name, size in sizes.items()), "dataset.file.checksums=[]"]
     own += [f"dataset.types={len(set(content))}", "++fairseq.task.tokens_per_sample=64", "evaluation.context_window=32"]
     own += [f"++fairseq.model.decoder_{name}" for name in ("layers=1", "embed_dim=16", "ffn_embed_dim=16")]
-    cfg = composed("dataset=tinyshakespeare", *places(tmp_path), *own)
-    paths = OmegaConf.create({"data": str(tmp_path / "data"), "mirror": str(tmp_path)})
-    model, task, prepared = untrained(cfg, paths)
+    cfg = composed("dataset=tinyshakespeare", *places(tmp_path), f"paths.mirror={tmp_path}", *own)
+    model, task, prepared = untrained(cfg, cfg.paths)
     reader = Blocks(model, task, prepared, cfg.evaluation, 8)
     test = content[train:].decode("utf-8", "surrogateescape")
     assert not test[0].isprintable() and reader.texts[0].startswith(test[:4])

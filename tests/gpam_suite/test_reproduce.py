@@ -76,16 +76,6 @@ def test_language_models_side_by_side_end_in_a_table(tmp_path):
     assert (tmp_path / "README.md").is_file()
 
 
-def test_translation_with_a_control_and_a_rival(tmp_path, monkeypatch, reproduce):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    words = ["--scale", "laptop", "--results", tmp_path, "--jobs", "1", "--seeds", "1"]
-    words += ["--models", "softmax_more_heads,differential", "nmt", *SHORT, *ENCODER, f"paths.data={tmp_path}/data"]
-    code, _, said = reproduce(*words, "dataset.pairs=300", "dataset.valid_pairs=20", "dataset.test_pairs=20")
-    assert code == 0, said
-    classes = {record["model"]: set(record["attention_modules"].values()) for record in read_records(tmp_path)}
-    assert classes == {"softmax_more_heads": {"Softmax"}, "differential": {"Differential"}}
-
-
 def test_the_sweep_has_softmax_beside_it_and_every_pair(tmp_path, monkeypatch):
     """What is started; trainings are as above, and the plot is held by the tests of figures."""
     called = []

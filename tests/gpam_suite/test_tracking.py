@@ -13,7 +13,7 @@ from wandb_file import records
 from gpam.errors import UsageError
 from gpam_suite.records.folder import append_history, read_history, read_record
 from gpam_suite.report.wandb_report import report, save
-from gpam_suite.run.tracking import Tracker, run_name
+from gpam_suite.run.tracking import Tracker
 
 MODEL = ["model=dagpam", "model.lambda_neg=0.25", "seed=2"]
 
@@ -104,11 +104,6 @@ def test_a_crash_is_a_crash(tmp_path):
     found, names = said(offline)
     assert found["exit"][0].exit_code == 1
     assert json.loads(names["summary"]["reason"]) == "the loss is NaN"
-
-
-def test_runs_are_named_so_that_a_list_reads_well():
-    assert run_name(composed("model=softmax", "seed=3")) == "softmax seed 3"
-    assert run_name(composed(*MODEL)) == "dagpam lambda_neg=0.25 seed 2"
 
 
 def test_the_report_puts_two_models_side_by_side(monkeypatch):

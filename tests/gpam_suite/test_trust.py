@@ -11,13 +11,14 @@ from omegaconf.errors import OmegaConfBaseException
 from runs import TINY_LM, composed, places, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import check, fairseq_config
+from gpam_suite.config.compose import fairseq_config
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.run.command_line import run_hydra
 from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "0123456789abcdef0123456789abcdef0123face"
+LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
 
 
 @pytest.mark.parametrize(
@@ -32,19 +33,14 @@ TOKEN = "0123456789abcdef0123456789abcdef0123face"
         ("hydra.job_logging.handlers.console.stream='ext://antigravity'", r"handlers\.console\.stream"),
         ("+hydra.job.env_set={LD_PRELOAD:evil.so}", r"hydra\.job\.env_set\.LD_PRELOAD"),
         (
-            "+hydra.callbacks.x={_target_:hydra_plugins.hydra_submitit_launcher.submitit_launcher.Path.write_text}",
-            r"hydra\.callbacks\.x\._target_",
-        ),
-        (
             "+hydra.callbacks.x={_target_:hydra._internal.core_plugins.basic_sweeper.BasicSweeper}",
             r"callbacks\.x\._target_",
         ),
         ("+hydra.job_logging.handlers.x={class:logging.FileHandler,filename:was_here}", r"handlers\.x\.class"),
-        ("hydra/job_logging=default", r"handlers\.file\.class"),
         ("+hydra.job_logging.formatters.x={class:os.mkdir}", r"formatters\.x\.class"),
         ("+hydra.job_logging.handlers.x={level:'cfg://handlers.console'}", r"handlers\.x\.level"),
         ("++fairseq.common.log_file=was_here", r"fairseq\.common\.log_file"),
-        ("++fairseq.common.tensorboard_logdir=was_here", r"fairseq\.common\.tensorboard_logdir"),
+        ("++fairseq.common.user_dir=somewhere", r"fairseq\.common\.user_dir"),
         ("+hydra.launcher.comment='a\ntouch was_here'", r"hydra\.launcher\.comment.*U\+000A"),
         ("experiment_name='a\rtouch was_here'", r"experiment_name.*U\+000D"),
         ("+hydra.launcher.additional_parameters={wrap:'touch was_here'}", r"additional_parameters\.wrap"),
@@ -71,12 +67,10 @@ def test_a_file_of_hydras_logging_cannot_make_objects(tmp_path):
 
 
 def test_the_shipped_configurations_pass():
+    """Experiments do in their own test."""
     with guarded_composition():
-        for folder, group in (("experiment", "experiment"), ("sweep", "sweep")):
-            for path in sorted((ROOT / "configs" / folder).glob("*.yaml")):
-                composed(f"{group}={path.stem}")
-        for launcher in ("joblib", "submitit_local", "submitit_slurm"):
-            composed(f"hydra/launcher={launcher}")
+        for choice in ("sweep=lambda", "sweep=seeds", *map("launcher={}".format, LAUNCHERS)):
+            composed(choice)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +101,6 @@ def test_places_are_still_read(monkeypatch):
     assert cfg.b is None
     with pytest.raises(OmegaConfBaseException, match="no variable GPAM_NONE"):
         cfg.c  # noqa: B018
-
-
-def test_fairseq_imports_no_folder_of_a_configurations():
-    cfg = composed("++fairseq.common.user_dir=somewhere")
-    with pytest.raises(UsageError, match=r"fairseq\.common\.user_dir: got 'somewhere', whose code"):
-        check(cfg)
 
 
 def test_a_stored_configuration_is_not_trusted_either():

@@ -5,7 +5,7 @@ from gpam_fairseq.trainer.invariants import Violated, complaint
 
 import pytest
 import torch
-from runs import TINY_LM, composed, places, train_here, write_text
+from runs import tiny, train_here
 from soak.bits import parameters_of
 
 from gpam.attention import Site, build, names
@@ -17,16 +17,12 @@ from gpam_suite.records.folder import read_history
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    base = tmp_path_factory.mktemp("watched")
-    write_text(base / "text")
-    return base
+    return tmp_path_factory.mktemp("watched")
 
 
 def trained(base, *overrides):
     """The folder of a run that was trained in this process."""
-    return train_here(
-        composed(*TINY_LM, *places(base), f"dataset.folder={base}/text", "model=dagpam_trainable", *overrides)
-    )
+    return train_here(tiny(base, "model=dagpam_trainable", *overrides))
 
 
 def tensors(targets=40, sources=40, dtype=torch.float32):
@@ -91,20 +87,16 @@ def test_a_violation_ends_training_naming_update_and_layer(base, monkeypatch):
         trained(base, "seed=2")
 
 
-def test_watching_changes_no_bit(base, monkeypatch):
+def test_watching_changes_no_bit_and_fairseq_is_left_as_it_was(base, monkeypatch):
+    from fairseq.logging import progress_bar
+    from fairseq.trainer import Trainer
+
+    before = Trainer.__init__, progress_bar.progress_bar
     monkeypatch.setenv(CHECK_EVERY, "0")
     plain = trained(base, "seed=3", "experiment_name=plain")
     monkeypatch.setenv(CHECK_EVERY, "1")
     watched = trained(base, "seed=3", "experiment_name=watched")
     assert parameters_of(plain) == parameters_of(watched)
-
-
-def test_training_leaves_fairseq_as_it_was(base):
-    from fairseq.logging import progress_bar
-    from fairseq.trainer import Trainer
-
-    before = Trainer.__init__, progress_bar.progress_bar
-    trained(base, "seed=6")
     assert (Trainer.__init__, progress_bar.progress_bar) == before
 
 

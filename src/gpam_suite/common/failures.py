@@ -16,9 +16,10 @@ def to_mend(error: BaseException | None) -> str | None:
     """
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
+            at = f", {error.filename}" if error.filename else ""
             return (
-                f"the disk is full, or a quota or limit reached ({error.strerror}{_of(error)}); make room, or choose "
-                "another folder (paths.results, paths.data), and start again"
+                f"the disk is full, or a quota or limit reached ({error.strerror}{at}); make room, or choose another "
+                "folder (paths.results, paths.data), and start again"
             )
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             return f"cannot write {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
@@ -31,7 +32,3 @@ def to_mend(error: BaseException | None) -> str | None:
             )
         error = error.__cause__ or error.__context__
     return None
-
-
-def _of(error: OSError) -> str:
-    return f", {error.filename}" if error.filename else ""

@@ -20,6 +20,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.markup import control
 
 _SUBMITIT, _JOBLIB = "hydra_plugins.hydra_submitit_launcher.submitit_launcher", "hydra_plugins.hydra_joblib_launcher"
+_LOGGING = r"hydra\.(job|hydra)_logging"
 TARGETS = {
     r"hydra\.launcher\._target_": (
         "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
@@ -28,16 +29,24 @@ TARGETS = {
         f"{_SUBMITIT}.SlurmLauncher",
     ),
     r"hydra\.sweeper\._target_": ("hydra._internal.core_plugins.basic_sweeper.BasicSweeper",),
-    r"hydra\.(job|hydra)_logging\.handlers\.\w+\.class": ("logging.StreamHandler",),
-    r"hydra\.(job|hydra)_logging\.handlers\.\w+\.stream": ("ext://sys.stdout", "ext://sys.stderr"),
+    rf"{_LOGGING}\.handlers\.\w+\.class": ("logging.StreamHandler",),
+    rf"{_LOGGING}\.handlers\.\w+\.stream": ("ext://sys.stdout", "ext://sys.stderr"),
 }
 """Where a configuration may name a class or an object, and which."""
-_OF_LOGGING = ("class", "()", ".", "filename", "stream")
-_LAUNCHER_WORDS = ("setup", "python", "srun_args")  # of a batch system's script
-_SBATCH = ("requeue", "mail_user", "mail-user", "mail_type", "mail-type", "reservation", "licenses", "nice", "hint")
-_FAIRSEQ_WRITES = tuple(
-    f"fairseq.common.{key}" for key in ("log_file", "tensorboard_logdir", "aim_repo", "plasma_path", "use_plasma_view")
-)
+_OBJECT = "would make an object of its choice"
+_SBATCH = "requeue|mail_user|mail-user|mail_type|mail-type|reservation|licenses|nice|hint"
+_REFUSED = {
+    rf".*_target_|.*\(\)|{_LOGGING}\..*\.(class|filename|stream)": _OBJECT,
+    r"hydra\.job\.env_.*": "would change the environment of other programs; set the variable yourself",
+    rf"hydra\.launcher\.((setup|python|srun_args)(\..*)?|additional_parameters(?!\.({_SBATCH})$).*)": (
+        "would be words of a shell's or of sbatch's"
+    ),
+    r"fairseq\.common\.user_dir": "has code that fairseq would import and run (the plugin is there already)",
+    r"fairseq\.common\.(log_file|tensorboard_logdir|aim_repo|plasma_path|use_plasma_view)": (
+        "would write where it likes; a run's log is train.log in its folder"
+    ),
+}
+"""Options that a configuration may not set but to :data:`TARGETS`, and what each would do."""
 _HELP = ("hydra.help.", "hydra.hydra_help.")  # pages of several lines, which are only printed
 _VARIABLES = re.compile(r"GPAM_\w+|SLURM_\w+|HOME|USER|TMPDIR|SCRATCH|WORK")
 _UNSET = object()
@@ -56,21 +65,11 @@ def refuse_code(cfg: DictConfig) -> None:
             )
         if value is None or value is False:
             continue
-        key, allowed = path.rpartition(".")[2], [of for where, of in TARGETS.items() if re.fullmatch(where, path)]
-        logging = path.startswith(("hydra.job_logging.", "hydra.hydra_logging."))
-        if key == "_target_" or path.endswith("()") or (logging and (key in _OF_LOGGING or "://" in str(value))):
-            if not allowed or value not in allowed[0]:
-                raise _refusal(path, value, "would make an object of its choice")
-        elif path.startswith("hydra.job.env_"):
-            raise _refusal(path, value, "would change the environment of other programs; set the variable yourself")
-        elif path.startswith("hydra.launcher."):
-            words = path.split(".")
-            if words[2] in _LAUNCHER_WORDS or (words[2] == "additional_parameters" and words[3] not in _SBATCH):
-                raise _refusal(path, value, "would be words of a shell's or of sbatch's")
-        elif path == "fairseq.common.user_dir":
-            raise _refusal(path, value, "has code that fairseq would import and run (the plugin is there already)")
-        elif path in _FAIRSEQ_WRITES:
-            raise _refusal(path, value, "would write where it likes; a run's log is train.log in its folder")
+        why = next((why for where, why in _REFUSED.items() if re.fullmatch(where, path)), None)
+        if re.match(_LOGGING, path) and "://" in str(value):
+            why = _OBJECT
+        if why and not any(re.fullmatch(where, path) and value in allowed for where, allowed in TARGETS.items()):
+            raise _refusal(path, value, why)
 
 
 def _refusal(path: str, value: Any, why: str) -> UsageError:

@@ -9,22 +9,23 @@ from gpam_fairseq.trainer.histories import measure
 
 import torch
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
+from gpam.analysis import negative_mass, sharpness
 from gpam.errors import UsageError
 from gpam_suite.common.options import one_of, whole_number
 from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
-from gpam_suite.inside.alignment import alignment
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
-from gpam_suite.inside.observe import observed
-from gpam_suite.inside.runs import each_run, finished_runs, opened
-from gpam_suite.inside.texts import SPLIT, Text, text_for_maps, texts
+from gpam_suite.inside.models import each_run, finished_runs, opened
+from gpam_suite.inside.observe import NONE, observed
+from gpam_suite.inside.texts import SPLIT, Text, pairs_of, pairs_with_copies, text_for_maps, texts
 from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "depth", "runs")
+_PAIRS, _SENTENCES = 200, 3  # of a translation's test set, whose alignment is looked at
 
 
 def analyse(cfg: DictConfig) -> list[Path]:
@@ -98,3 +99,31 @@ def _maps(model: nn.Module, text: Text) -> dict[str, Any]:
     weights = {path: one.weights for path, one in observed(model, text.arguments).attention.items()}
     rounded = {path: None if w is None else w.double().round(decimals=3).tolist() for path, w in weights.items()}
     return {"words": text.words, "weights": rounded}
+
+
+def alignment(model: nn.Module, task: Any, prepared: Any) -> dict[str, Any]:
+    """What the cross attention of ``model`` does; empty where there is none, or no weights to be had.
+
+    ``pairs``: of evenly spread sentences ``[tokens of the source, share of negative weight, sharpness]``, means over
+    all but the source. ``sentences``: of some that copy words from the source ``words`` of both sides and ``weights``
+    ``[target, source]`` of the last layer, mean over heads.
+    """
+    seen = list(_seen(model, pairs_of(task, _PAIRS)))
+    copying = list(_seen(model, pairs_with_copies(task, prepared, _SENTENCES)))
+    pairs = [
+        [text.arguments["src_tokens"].numel(), float(negative_mass(cross).mean()), float(sharpness(cross).mean())]
+        for text, cross in seen
+    ]
+    pictures = [
+        {"words": text.words, "weights": cross[-1].mean(0).round(decimals=3).tolist()} for text, cross in copying
+    ]
+    return {"pairs": pairs, "sentences": pictures} if pairs else {}
+
+
+def _seen(model: nn.Module, chosen: list[Text]) -> Iterator[tuple[Text, Tensor]]:
+    """Texts with the weights ``[layers, heads, target, source]`` of their cross attention."""
+    for text in chosen:
+        modules = observed(model, text.arguments).attention.values()
+        cross = [one.weights.double() for one in modules if one.role == "cross" and one.shown != NONE]
+        if cross:
+            yield text, torch.stack(cross)

@@ -107,10 +107,7 @@ def find(folder: Path, pattern: str) -> list[Path]:
         unpacked = archive.with_name(archive.name.removesuffix(SUFFIX))
         for name in _members(archive, archive.stat().st_mtime_ns):
             path = unpacked / name
-            if path.is_relative_to(folder) and _matches(path.relative_to(folder), pattern):
+            inner = path.relative_to(folder) if path.is_relative_to(folder) else Path()
+            if len(inner.parts) == pattern.count("/") + 1 and inner.match(pattern):
                 found.add(path)
     return sorted(found)
-
-
-def _matches(path: Path, pattern: str) -> bool:
-    return len(path.parts) == pattern.count("/") + 1 and path.match(pattern)

@@ -54,7 +54,10 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         return None
 
     def application() -> None:
-        _check_launcher(sys.argv)
+        if "launcher=submitit_slurm" in sys.argv and shutil.which("srun") is None:
+            raise UsageError(
+                "launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
+            )
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
         multirun = {"-m", "--multirun"} & set(sys.argv)
@@ -69,11 +72,6 @@ def _register_resolvers() -> None:
     resolvers = {"gpus_of": lambda cpu, devices: None if cpu else devices, "product": lambda one, other: one * other}
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-
-
-def _check_launcher(words: list[str]) -> None:
-    if "launcher=submitit_slurm" in words and shutil.which("srun") is None:
-        raise UsageError("launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works")
 
 
 def any_fairseq_option(word: str) -> str:

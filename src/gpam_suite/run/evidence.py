@@ -110,10 +110,10 @@ def evidence(cfg: DictConfig) -> None:
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / QUEUE)
     with when_stopped(lambda: stop_now("what was running is saved")):
         lost = run(queue)
-    looked_into = {_results(plan[name], paths) for name in chosen if "folder" not in plan[name]}
-    asked = [[f"results={folder}", "parts=[runs]", *_given(paths)] for folder in looked_into]
-    codes = [_start("analyse.py", *words).wait() for words in asked]
-    if lost or any(codes):
+    failed = False
+    if any("folder" not in plan[name] for name in chosen):
+        failed = _start("analyse.py", f"results={paths['results']}", "parts=[runs]", *_given(paths)).wait() != 0
+    if lost or failed:
         raise RunFailed(f"{lost} runs ended without a result; {queue.file} and their records say which")
 
 
@@ -140,16 +140,12 @@ def overrides_of(line: str) -> list[list[str]]:
 
 def members_of(name: str, part: dict, paths: dict) -> Iterator[Member]:
     """The runs of a part, each with its folder below the part's results."""
-    own = [f"paths.results={_results(part, paths)}", *_given(paths)]
+    own = [f"paths.results={Path(paths['results']) / part.get('folder', '')}", *_given(paths)]
     for words in itertools.chain(*map(overrides_of, part["multiruns"])):
         cfg = composed(*words, *own)
         member = Member(name, [*words, *own], folder_of(cfg), cfg.fairseq.optimization.max_update)
         member.look()
         yield member
-
-
-def _results(part: dict, paths: dict) -> Path:
-    return Path(paths["results"]) / part.get("folder", "")
 
 
 def _given(paths: dict) -> list[str]:

@@ -12,10 +12,10 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import one_of, whole_number
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside import store
+from gpam_suite.inside.models import each_run, finished_runs, opened
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced
 from gpam_suite.inside.perturb.noise import NOISE, generator, noisy
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
-from gpam_suite.inside.runs import each_run, finished_runs, opened
 from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
