@@ -72,21 +72,24 @@ def train_here(cfg: DictConfig) -> Path:
     return folder
 
 
-def run_here(cfg: DictConfig) -> float | None:
-    """Like ``run``, with the worker in this process: one of its own takes seconds to import what it needs."""
+def start_here(cfg: DictConfig, folder: Path, data: Path, place: None) -> processes.Worker:
+    """In the place of ``processes._start``: the worker in this process, as one of its own takes seconds to import what
+    it needs."""
     from gpam_suite.run import worker
 
-    def start(cfg: DictConfig, folder: Path, data: Path, place: None) -> processes.Worker:
-        with rank_log(folder, 0).open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
-            try:
-                code = worker.work(folder, data)
-            except Exception:
-                traceback.print_exc()
-                code = 1
-        ended = SimpleNamespace(returncode=code, poll=lambda: code, wait=lambda: code, kill=lambda: None)
-        return processes.Worker(0, ended, rank_log(folder, 0))
+    with rank_log(folder, 0).open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
+        try:
+            code = worker.work(folder, data)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+    ended = SimpleNamespace(returncode=code, poll=lambda: code, wait=lambda: code, kill=lambda: None)
+    return processes.Worker(0, ended, rank_log(folder, 0))
 
-    with mock.patch.object(processes, "_start", start):
+
+def run_here(cfg: DictConfig) -> float | None:
+    """``run`` with :func:`start_here`."""
+    with mock.patch.object(processes, "_start", start_here):
         return run(cfg)
 
 

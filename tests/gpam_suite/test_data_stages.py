@@ -10,7 +10,7 @@ import time
 import pytest
 from data_helpers import PLAIN, parallel, preparations
 
-from gpam_suite.common.summed import summed
+from gpam_suite.common.strict_json import summed
 from gpam_suite.data import prepare, workers
 from gpam_suite.data.store import atomic
 from gpam_suite.data.store.stages import Stages

@@ -18,7 +18,7 @@ from gpam_suite.run import run as run_module
 from gpam_suite.run.run import run
 
 
-@pytest.mark.parametrize(("task", "workers"), [("lm", (0, 1, 2)), ("nmt", (0, 2))])
+@pytest.mark.parametrize(("task", "workers"), [("lm", (0, 2)), ("nmt", (0, 1))])
 def test_the_same_seed_gives_the_same_bits_with_any_number_of_data_workers(tmp_path, task, workers):
     folders = equal_runs(task, tmp_path, workers)
     first = parameters_of(folders[0])

@@ -103,7 +103,7 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
 @pytest.mark.parametrize(
     "changes, sentence",
     [
-        ({"parts": ["tune_nm"]}, "did you mean 'tune_nmt'.*wanted some of tune_ptb"),
+        ({"parts": ["tune_nm"]}, "wanted one of tune_ptb, .*; did you mean 'tune_nmt'"),
         ({"jobs": 0}, "jobs: got 0"),
     ],
 )

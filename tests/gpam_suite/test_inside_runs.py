@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from record_factory import make_record, painted, store
-from runs import composed, places, tiny
+from runs import composed, places, run_here, tiny
 
 from gpam import UsageError
 from gpam_suite.config.compose import folder_of
@@ -16,7 +16,6 @@ from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.report.page import build
 from gpam_suite.report.panels import theory
 from gpam_suite.report.panels.inside import inside_runs
-from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import read_aggregates
 
 
@@ -26,7 +25,7 @@ def finished(tmp_path_factory):
     folder, and the files that were written."""
     base = tmp_path_factory.mktemp("analyse")
     cfg = tiny(base, "model=dagpam_trainable", "command='python scripts/train.py model=dagpam_trainable'")
-    run(cfg)
+    run_here(cfg)
     inside = composed(*places(base), "parts=[hulls,runs]", "texts.lm=2", "only=local_lm", root="analyse")
     noise = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")
     return base / "results", folder_of(cfg), analyse(inside) + perturb(noise) + build(base / "results")

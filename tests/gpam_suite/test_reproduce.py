@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from archives import iwslt_files, packed
 from omegaconf import OmegaConf
+from runs import start_here
 
 from gpam_suite.records.folder import read_records
+from gpam_suite.run import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -43,6 +45,7 @@ def reproduce(monkeypatch, capsys, command):
 
     def called(*words):
         monkeypatch.setattr(script, "call", call)
+        monkeypatch.setattr(processes, "_start", start_here)
         monkeypatch.setattr(sys, "argv", ["reproduce.py", *map(str, words)])
         code = script.main()
         last = capsys.readouterr()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY_LM, places, write_text
+from runs import TINY_LM, places, start_here, write_text
 
 from gpam_suite.records.folder import read_records
+from gpam_suite.run import processes
 from gpam_suite.tools.doctor import lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +76,7 @@ def test_a_gpu_that_is_not_there_is_no_processor(tmp_path, command):
 
 def test_a_model_of_ones_own_is_found_by_hydras_search_path(tmp_path, monkeypatch, command):
     text = write_text(tmp_path / "text")
+    monkeypatch.setattr(processes, "_start", start_here)
     stock = (ROOT / "configs" / "model" / "dagpam.yaml").read_text(encoding="utf-8")
     (tmp_path / "mine" / "model").mkdir(parents=True)
     (tmp_path / "mine" / "model" / "my_dagpam.yaml").write_text(stock.replace("name: dagpam", "name: my_dagpam"))

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError
-from gpam_suite.common.summed import read_summed
+from gpam_suite.common.strict_json import read_summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.run_paths import CHECKPOINTS
 from gpam_suite.data.options import SPLITS

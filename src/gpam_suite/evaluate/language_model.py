@@ -56,20 +56,24 @@ def token_nll(
         scored = blocks[0][1] - blocks[0][0]
         features, _ = model.decoder.extract_features(source, None)
         target = torch.stack([stream[start:end] for _, start, end in blocks]).to(device)
-        nll = _nll(model, features[:, scored:], target).float().cpu()
-        for (_, start, end), row in zip(blocks, nll, strict=True):
+        rows = _of_features(model, features[:, scored:], target).float().cpu()
+        for (_, start, end), row in zip(blocks, rows, strict=True):
             scores[start:end] = row
     return scores
 
 
-def _nll(model: Any, features: Tensor, target: Tensor) -> Tensor:
+def nll(model: Any, output: Any, target: Tensor) -> Tensor:
+    """Negative log-likelihood in nats of each token of ``target`` ``[batch, tokens]`` under a model's ``output``."""
+    logs = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
+    return -logs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+
+
+def _of_features(model: Any, features: Tensor, target: Tensor) -> Tensor:
     """``-ln p(target)``, ``[blocks, scored tokens]``; by chunks of rows where the output layer is a plain product."""
     weight = output_weight(model.decoder)
     if weight is not None:
         return negative_log_likelihoods(features.flatten(0, 1), weight, target.flatten()).view(target.shape)
-    logits = model.decoder.output_layer(features)
-    log_probabilities = model.get_normalized_probs((logits, None), log_probs=True, sample={"target": target})
-    return -log_probabilities.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    return nll(model, (model.decoder.output_layer(features), None), target)
 
 
 Block = tuple[int, int, int]
@@ -98,7 +102,7 @@ def score_language_model(
     dictionary = task.source_dictionary
     lines = data_utils.load_indexed_dataset(str(prepared.bin / split), dictionary)
     stream = torch.cat([lines[index].long() for index in range(len(lines))])
-    nll = token_nll(
+    losses = token_nll(
         model,
         stream,
         eos=dictionary.eos(),
@@ -112,9 +116,9 @@ def score_language_model(
     starts = prepared.documents(split)
     for index, (first, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
         begin = int(line_ends[first - 1]) if first else 0
-        total = float(nll[begin : int(line_ends[end - 1])].sum())
+        total = float(losses[begin : int(line_ends[end - 1])].sum())
         documents.append({"document": index, "words": sum(words[first:end]), "nll": total})
-    return LanguageModelScore(float(nll.sum()), len(stream), prepared.words(split), documents)
+    return LanguageModelScore(float(losses.sum()), len(stream), prepared.words(split), documents)
 
 
 def evaluate(

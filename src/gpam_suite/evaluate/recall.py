@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import gpam_fairseq  # noqa: F401  (before fairseq)
+
 import torch
 import torch.nn.functional as F
+from fairseq import utils
 from omegaconf import DictConfig
 
 from gpam_suite.data import Prepared
-from gpam_suite.evaluate.translation import to_device
 from gpam_suite.records.folder import write_scores
 
 
@@ -38,7 +40,7 @@ def score_recall(model: Any, task: Any, split: str, *, max_tokens: int) -> list[
     batches = task.get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=model.max_positions())
     rows: dict[int, dict[str, Any]] = {}
     for batch in batches.next_epoch_itr(shuffle=False):
-        moved = to_device(batch, device)
+        moved = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
         logits, _ = model(**moved["net_input"])
         target = moved["target"]
         is_answer = target.ne(task.target_dictionary.pad())

@@ -10,6 +10,7 @@ import gpam_fairseq  # noqa: F401  (before fairseq)
 import numpy as np
 import sacrebleu
 import torch
+from fairseq import utils
 from fairseq.data import LanguagePairDataset
 from omegaconf import DictConfig, OmegaConf
 
@@ -82,17 +83,10 @@ def translate_sentences(
     batches = task.get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=model.max_positions())
     hypotheses: dict[int, str] = {}
     for batch in batches.next_epoch_itr(shuffle=False):
-        moved = to_device(batch, device)
+        moved = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
         for index, candidates in zip(batch["id"].tolist(), task.inference_step(generator, [model], moved), strict=True):
             hypotheses[index] = task.target_dictionary.string(candidates[0]["tokens"].int().cpu())
     return [hypotheses[index] for index in range(len(dataset))]
-
-
-def to_device(value: Any, device: torch.device) -> Any:
-    """A batch, its nested dictionaries included, with every tensor on ``device``."""
-    if isinstance(value, dict):
-        return {key: to_device(item, device) for key, item in value.items()}
-    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def sentences_of(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.text.lines import read_lines
+from gpam_suite.evaluate.language_model import nll
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it
@@ -29,12 +30,6 @@ class Text:
     def loss(self, model: nn.Module) -> Tensor:
         """Negative log-likelihood in nats a token."""
         return nll(model, model(**self.arguments), self.target).mean()
-
-
-def nll(model: nn.Module, output: Any, target: Tensor) -> Tensor:
-    """Negative log-likelihood in nats of each token of ``target`` ``[batch, tokens]`` under a model's ``output``."""
-    logs = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
-    return -logs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
 def texts(task: Any, prepared: Any, count: int) -> list[Text]:

@@ -5,7 +5,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +87,3 @@ def command() -> str:
         name, given = f"scripts/{HydraConfig.get().job.config_name}.py", list(HydraConfig.get().overrides.task)
     words = [word.removeprefix("++") for word in given if not word.removeprefix("++").startswith(_PLACES)]
     return " ".join(["python", name, *words])
-
-
-def for_worker(gpu: Mapping[str, Any]) -> dict[str, str]:
-    """The environment variables of a process that trains as the configuration's node ``gpu`` says."""
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": str(gpu["threads"]),
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": path,
-        "GPAM_FAST": str(gpu.get("fast", False)),
-    }

@@ -31,7 +31,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common import strict_json
 from gpam_suite.common.files import safe_name, write_atomically
 from gpam_suite.common.markup import control
-from gpam_suite.common.summed import KEY, checked, summed
+from gpam_suite.common.strict_json import KEY, checked, summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CONFIG
@@ -177,20 +177,15 @@ def read_record(folder: Path) -> Record:
     advice = f"restore it from git, or delete the folder {folder} and run again"
     try:
         data = strict_json.loads(archives.read_bytes(path))
+        if isinstance(data, dict) and (version := data.get("schema_version")) != SCHEMA_VERSION:
+            raise ValueError(f"it has schema version {version!r}, this code reads {SCHEMA_VERSION}")
+        data = checked(data) if isinstance(data, dict) and KEY in data else data
+        if complaint := _complaint(data):
+            raise ValueError(f"it does not fit the schema: {complaint}")
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist, the run has not ended: run it again to finish it.") from None
     except ValueError as error:
-        raise UsageError(f"{path} is cut off or not JSON ({error}): {advice}.") from None
-    if isinstance(data, dict) and data.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(
-            f"{path} has schema version {data.get('schema_version')!r}, this code reads {SCHEMA_VERSION}: {advice}."
-        )
-    try:
-        data = checked(data) if isinstance(data, dict) and KEY in data else data
-    except ValueError as error:
-        raise UsageError(f"{path} was changed ({error}): {advice}.") from None
-    if complaint := _complaint(data):
-        raise UsageError(f"{path} does not fit the schema: {complaint}; {advice}.")
+        raise UsageError(f"{path} is cut off, was changed or is of another version ({error}): {advice}.") from None
     return Record(folder, data)
 
 

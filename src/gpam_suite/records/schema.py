@@ -6,7 +6,7 @@ not known is null, never left out, so that a reader sees that it was not measure
 
 from typing import Any
 
-from gpam_suite.common.summed import KEY
+from gpam_suite.common.strict_json import KEY
 from gpam_suite.common.tasks import TASKS, Task
 
 SCHEMA_VERSION = 1

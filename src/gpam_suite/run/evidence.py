@@ -23,10 +23,10 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
-from gpam_suite.common.options import whole_number
+from gpam_suite.common.options import one_of, whole_number
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
 from gpam_suite.records import archives
@@ -36,7 +36,6 @@ from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_opti
 
 log = logging.getLogger(__name__)
 
-QUEUE = "queue.txt"
 _OTHERS = ("diverged", "failed", "running", "to do")  # statuses beside finished
 _LOOK_EVERY, _TELL_EVERY = 0.2, 60.0  # seconds between two looks at the running members, and two writings of the queue
 
@@ -103,11 +102,10 @@ def evidence(cfg: DictConfig) -> None:
     plan = unresolved(cfg)
     chosen = list(plan) if cfg.parts is None else list(cfg.parts)
     for name in chosen:
-        if name not in plan:
-            raise UsageError(f"parts: got '{name}'{did_you_mean(name, plan)}, wanted some of {', '.join(plan)}")
+        one_of(name, plan, "parts")
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
-    queue = Queue(members, cfg.jobs, Path(paths["results"]) / QUEUE)
+    queue = Queue(members, cfg.jobs, Path(paths["results"]) / "queue.txt")
     with when_stopped(lambda: stop_now("what was running is saved")):
         lost = run(queue)
     failed = False

@@ -22,7 +22,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.stopping import die_with, ended_by
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
-from gpam_suite.records.environment import for_worker
+from gpam_suite.records.environment import ROOT
 
 FIRST_PORT, PORTS = 20000, 20000  # of SLURM jobs, by their number
 _HOST = "127.0.0.1"
@@ -155,7 +155,14 @@ def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Wo
     """In a job of submitit's the worker does not hear SIGUSR2, which a job's processes are sent before it has to go. It
     means the job's own process, which has itself queued again; it should not find its worker dead and record a failed
     run."""
-    variables = for_worker(cfg.gpu) | {CHECK_EVERY: str(cfg.checks.attention_every)}
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(cfg.gpu.threads),
+        "GPAM_FAST": str(cfg.gpu.get("fast", False)),
+        CHECK_EVERY: str(cfg.checks.attention_every),
+    }
     if place_of() is None:
         variables.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # of a torchrun around this process, with another store
         if sys.platform == "linux":  # gloo would look for this host's name, which may have no address

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.summed import read_summed, summed
+from gpam_suite.common.strict_json import read_summed, summed
 from gpam_suite.data.text.lines import file_sha256
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
+from gpam_suite.evaluate.language_model import nll
 from gpam_suite.evaluate.translation import Metrics, References, sentences_of, translated
 from gpam_suite.inside.perturb.adversarial import input_gradient
 from gpam_suite.inside.perturb.noise import alphabet
-from gpam_suite.inside.texts import SPLIT, nll, spread
+from gpam_suite.inside.texts import SPLIT, spread
 
 _LONGEST = 512  # tokens of a block, where the model reads more
 _HALF = 3 / 8  # of a block: noise makes more sub-words of a context, and has room for two thirds more
