@@ -1,10 +1,16 @@
 """Tiny runs for the tests: composed configurations, and text of one's own that trains in seconds."""
 
 import contextlib
+import os
 import random
+import subprocess
+import sys
+import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,6 +19,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.config.compose import composed, folder_of, identity
 from gpam_suite.config.run_paths import CONFIG, rank_log
 from gpam_suite.data import prepare
+from gpam_suite.records.environment import ROOT
 from gpam_suite.run import processes
 from gpam_suite.run.run import run
 
@@ -91,6 +98,22 @@ def run_here(cfg: DictConfig) -> float | None:
     """``run`` with :func:`start_here`."""
     with mock.patch.object(processes, "_start", start_here):
         return run(cfg)
+
+
+def call(script: str, *words: object, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess:
+    """A file of ``scripts/`` in a process of its own, on one thread."""
+    own = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, str(ROOT / "scripts" / script), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=own)
+
+
+def until(happened: Callable[[], Any], seconds: float = 240) -> Any:
+    """What ``happened`` gives once that is true; to wait for another process."""
+    deadline = time.monotonic() + seconds
+    while not (found := happened()):
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.05)
+    return found
 
 
 def write_text(folder: Path, languages: tuple[str | None, ...] = (None,)) -> Path:

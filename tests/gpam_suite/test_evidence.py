@@ -4,12 +4,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from omegaconf import OmegaConf
 from record_factory import failed, make_record
-from runs import TINY_LM, write_text
+from runs import TINY_LM, call, until, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import CONFIGS, check, composed, folder_of
@@ -165,15 +164,14 @@ def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     places = [f"paths.results={tmp_path}/results", f"paths.data={tmp_path}/data"]
     command = [sys.executable, str(ROOT / "scripts" / "evidence.py"), *words, *places]
     queue = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while queue.poll() is None and not list((tmp_path / "results").rglob("checkpoint_last.pt")):
-        time.sleep(0.05)
+    until(lambda: queue.poll() or list((tmp_path / "results").rglob("checkpoint_last.pt")))
     queue.send_signal(signal.SIGTERM)
     said, _ = queue.communicate()
     assert queue.returncode == 128 + signal.SIGTERM, said
     state = tmp_path / "results" / "queue.txt"
     assert "0 of 1 runs finished, 1 to do" in state.read_text()
     update = int(re.search(r", update (\d+) of 120", state.read_text())[1])
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = call("evidence.py", *words, *places)
     assert again.returncode == 0, again.stderr
     assert "1 of 1 runs finished\n" in state.read_text()
     first = re.search(r"update (\d+)/120", again.stderr)

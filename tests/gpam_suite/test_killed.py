@@ -5,12 +5,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from runs import TINY_LM, places, write_text
+from runs import TINY_LM, places, until, write_text
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
@@ -52,19 +51,14 @@ def test_the_worker_of_a_killed_process_ends_too(runs):
     """And while it is at work, another process on the same folder says so."""
     checkpoint = runs.folder("orphan") / "checkpoints" / "checkpoint_last.pt"
     with runs.started("orphan", None) as process:
-        deadline = time.monotonic() + LIMIT
-        while not checkpoint.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(checkpoint.exists, LIMIT)
         with pytest.raises(UsageError, match="another process is working on"):
             run(OmegaConf.load(runs.configuration("orphan")))
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert children
-        deadline = time.monotonic() + 5
-        while any(_alive(child) for child in children) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not any(_alive(child) for child in children)
+        until(lambda: not any(map(_alive, children)), 5)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -77,32 +71,25 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), "-m", *words, "seed=1,2"]
     command += ["launcher=joblib", f"hydra.launcher.n_jobs={2 if how == signal.SIGKILL else 3}"]
 
-    def wait_for(words: str, file: str) -> None:
-        deadline = time.monotonic() + LIMIT
-        while True:
-            texts = [path.read_text(encoding="utf-8") for path in tmp_path.glob(f"results/runs/*/*/*/{file}")]
-            if sum(words in text for text in texts) == 2:
-                return
-            assert time.monotonic() < deadline, texts
-            time.sleep(0.1)
+    def both(file: str, words: str) -> bool:
+        texts = [path.read_text(encoding="utf-8") for path in tmp_path.glob(f"results/runs/*/*/*/{file}")]
+        return sum(words in text for text in texts) == 2
 
     with (
         (tmp_path / "said").open("w") as said,
         subprocess.Popen(command, cwd=tmp_path, stderr=said, start_new_session=True) as sweep,
     ):
         try:
-            wait_for('"update": 1,', HISTORY)
+            until(lambda: both(HISTORY, '"update": 1,'), LIMIT)
             members = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text(encoding="utf-8").split()
         finally:
             if how == signal.SIGINT:
                 os.killpg(sweep.pid, how)
                 assert sweep.wait(10) == 128 + how
             sweep.kill()
-    wait_for("saved at update", WORKER_LOG)
-    deadline = time.monotonic() + LIMIT
-    while any(_alive(member) for member in members) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(members) >= 2 and not any(_alive(member) for member in members)
+    until(lambda: both(WORKER_LOG, "saved at update"), LIMIT)
+    assert len(members) >= 2
+    until(lambda: not any(map(_alive, members)), LIMIT)
     assert len(list(tmp_path.glob("results/runs/*/*/*/checkpoints/checkpoint_last.pt"))) == 2
     lines = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     if how == signal.SIGINT:

@@ -6,14 +6,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from runs import TINY_LM, composed, places, run_here, write_text
+from runs import TINY_LM, composed, places, run_here, until, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.stopping import STOPPED_EXIT
@@ -104,17 +103,13 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={tmp_path}"]
     command += ["++fairseq.optimization.max_update=5000", "++fairseq.checkpoint.save_interval_updates=5000"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 240
-    while not (histories := list(tmp_path.glob("runs/*/*/*/metrics.jsonl"))) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    (history,) = until(lambda: process.poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
     process.terminate()
     said = process.communicate(timeout=240)[1]
     assert process.returncode == STOPPED_EXIT, said
     assert re.search(r"saved at update \d+ of 5000", said)
-    (folder,) = (path.parent for path in histories)
-    assert (folder / "checkpoints" / "checkpoint_last.pt").is_file()
-    assert not (folder / "record.json").exists()
+    assert history.with_name("checkpoints").joinpath("checkpoint_last.pt").is_file()
+    assert not history.with_name("record.json").exists()
 
 
 def test_the_first_that_fails_gives_the_reason_and_ends_the_others(folders, tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import argparse
 import csv
 import io
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from archives import iwslt_files, packed
 from omegaconf import OmegaConf
-from runs import start_here
+from runs import call, start_here
 
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
@@ -63,10 +62,8 @@ def test_data_of_ones_own_are_prepared(monkeypatch):
 
 
 def test_language_models_side_by_side_end_in_a_table(tmp_path):
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    words = ["--scale", "laptop", "--results", str(tmp_path), "--jobs", "2", "--models", "softmax,dagpam"]
-    command = [sys.executable, script.__file__, *words, "--seeds", "1", "lm", *SHORT, f"paths.data={tmp_path}/data"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    words = ["--scale", "laptop", "--results", tmp_path, "--jobs", "2", "--models", "softmax,dagpam", "--seeds", "1"]
+    ended = call("reproduce.py", *words, "lm", *SHORT, f"paths.data={tmp_path}/data", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 0, ended.stderr
     records = read_records(tmp_path)
     assert sorted((record["model"], record["seed"], record["status"]) for record in records) == [

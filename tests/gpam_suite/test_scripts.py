@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY_LM, places, start_here, write_text
+from runs import TINY_LM, call, places, start_here, write_text
 
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
@@ -18,12 +18,6 @@ from gpam_suite.tools.doctor import lines
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = sys.stdlib_module_names
-
-
-def call(script, *words, cwd=ROOT):
-    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    script = [sys.executable, str(ROOT / "scripts" / script), *words]
-    return subprocess.run(script, capture_output=True, text=True, check=False, cwd=cwd, env=variables)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from runs import TINY_LM, places, write_text
+from runs import TINY_LM, places, until, write_text
 
 from gpam_suite.records.folder import read_record
 from gpam_suite.report.page import build
-from gpam_suite.run.command_line import run_hydra
-from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / "tests" / "slurm_node.sh"
@@ -39,14 +36,6 @@ def train(base: Path, *words: str) -> list[str]:
     return [sys.executable, str(ROOT / "scripts" / "train.py"), *words, *common]
 
 
-def until(happened, what: str, seconds: float = 240):
-    deadline = time.monotonic() + seconds
-    while not (found := happened()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
-    return found
-
-
 def tell(slurm, *command: str) -> str:
     return subprocess.run(command, env=slurm, capture_output=True, text=True, check=True).stdout
 
@@ -59,7 +48,7 @@ def test_a_preempted_member_and_one_whose_node_failed_are_queued_again(slurm, tm
         sweep = subprocess.Popen(command, env=slurm, stdout=said, stderr=said)
     try:
         runs = tmp_path / "results" / "runs" / "x" / "softmax-default"
-        until(lambda: len(list(runs.glob("*/checkpoints/checkpoint_last.pt"))) == 2, "no checkpoints")
+        until(lambda: len(list(runs.glob("*/checkpoints/checkpoint_last.pt"))) == 2)
         first, second = sorted(tell(slurm, "squeue", "--noheader", "--array", "--format=%i").split())
         tell(slurm, "scancel", "--signal=USR2", first)  # what a job is told before it has to go
         tell(slurm, "scontrol", "requeue", second)  # what SLURM does when a node has failed: nothing is told
@@ -88,21 +77,15 @@ def test_srun_starts_a_run_on_two_devices(slurm, tmp_path):
 
 
 def test_submitit_without_a_cluster(tmp_path):
-    command = train(tmp_path, "-m", "seed=2", "launcher=submitit_local")
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    subprocess.run(train(tmp_path, "-m", "seed=2", "launcher=submitit_local"), check=True, capture_output=True)
     (folder,) = (tmp_path / "results" / "runs").glob("*/*/*")
     record = read_record(folder)
     assert (record["status"], record["seed"]) == ("finished", 2)
     assert record["command"].startswith("python scripts/train.py seed=2 fairseq.optimization.max_update=4 ")
 
 
-def test_no_slurm_is_one_sentence(tmp_path, monkeypatch, capsys):
+def test_no_slurm_is_one_sentence(tmp_path, monkeypatch, command):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # the command sets it
-    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "launcher=submitit_slurm"])
-    with pytest.raises(SystemExit) as ended:
-        run_hydra("train", run)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "train.py: launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
-    ]
+    code, _, said = command("train.py", "-m", "launcher=submitit_slurm")
+    sentence = "launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
+    assert (code, said.splitlines()) == (2, [f"train.py: {sentence}"])

@@ -36,7 +36,7 @@ TARGETS = {
 _OBJECT = "would make an object of its choice"
 _SBATCH = "requeue|mail_user|mail-user|mail_type|mail-type|reservation|licenses|nice|hint"
 _REFUSED = {
-    rf".*_target_|.*\(\)|{_LOGGING}\..*\.(class|filename|stream)": _OBJECT,
+    rf"(.*\.)?_target_|.*\(\)|{_LOGGING}\.(.*\.)?(class|filename|stream)": _OBJECT,
     r"hydra\.job\.env_.*": "would change the environment of other programs; set the variable yourself",
     rf"hydra\.launcher\.((setup|python|srun_args)(\..*)?|additional_parameters(?!\.({_SBATCH})$).*)": (
         "would be words of a shell's or of sbatch's"

@@ -105,7 +105,7 @@ def alignment(model: nn.Module, task: Any, prepared: Any) -> dict[str, Any]:
     """What the cross attention of ``model`` does; empty where there is none, or no weights to be had.
 
     ``pairs``: of evenly spread sentences ``[tokens of the source, share of negative weight, sharpness]``, means over
-    all but the source. ``sentences``: of some that copy words from the source ``words`` of both sides and ``weights``
+    layers and heads. ``sentences``: of some that copy words from the source ``words`` of both sides and ``weights``
     ``[target, source]`` of the last layer, mean over heads.
     """
     seen = list(_seen(model, pairs_of(task, _PAIRS)))

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import json
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -202,8 +201,9 @@ def _nothing_left_of_a_mistake(folder: Path) -> Iterator[None]:
     except UsageError:
         if [path.name for path in folder.iterdir()] == [".lock"]:
             (folder / ".lock").unlink()
-            with contextlib.suppress(OSError):
-                os.removedirs(folder)  # and the empty ones above it
+            with contextlib.suppress(OSError):  # of a folder that holds something else
+                for empty in (folder, *folder.parents[:3]):  # below runs/EXPERIMENT/MODEL/
+                    empty.rmdir()
         raise
 
 
