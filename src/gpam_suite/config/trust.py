@@ -58,7 +58,7 @@ def refuse_code(cfg: DictConfig) -> None:
     Raises:
         UsageError: it does; nothing of it was resolved or run.
     """
-    for path, value in leaves(OmegaConf.to_container(cfg, resolve=False)):
+    for path, value in _leaves(OmegaConf.to_container(cfg, resolve=False)):
         if not path.startswith(_HELP) and (sign := control(path) or control(str(value))):
             raise _refusal(
                 ascii(path)[1:-1], ascii(value)[1:-1], f"holds {sign}, which a script would read as a command"
@@ -76,11 +76,11 @@ def _refusal(path: str, value: Any, why: str) -> UsageError:
     return UsageError(f"{path}: got '{value}', which {why}; a configuration may not: leave it out")
 
 
-def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted path (``a.b``, of a list ``a.0``) and value of everything in a tree that is neither mapping nor list."""
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from leaves(value, f"{path}.{key}" if path else str(key))
+            yield from _leaves(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, node
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from gpam_suite.common.failures import to_mend
 from gpam_suite.common.markup import shown
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
 from gpam_suite.config.compose import CONFIGS
-from gpam_suite.config.trust import guarded_composition, leaves
+from gpam_suite.config.trust import guarded_composition
 
 USAGE_ERROR = 2
 _root = "train"  # the configuration that this command composes
@@ -149,7 +149,7 @@ def _meant_key(text: str) -> str:
     key = text.partition("Could not override '")[2].partition("'")[0]
     above, _, leaf = key.rpartition(".")
     files = [CONFIGS / f"{_root}.yaml", *sorted(CONFIGS.glob("*/*.yaml"))]
-    known = {file: {name for name, _ in leaves(_tree(file))} for file in files}
+    known = {file: set(_keys(_tree(file))) for file in files}
     owners = [file.stem for file, keys in known.items() if file.parent.name == above and key in keys]
     if owners:
         return f"; it belongs to {above}={' or '.join(sorted(owners, key=len)[:2])}"
@@ -167,3 +167,11 @@ def _tree(file: Path) -> dict[str, Any]:
     node.pop("defaults", None)
     is_global = file.read_text(encoding="utf-8").startswith("# @package _global_")
     return node if file.parent == CONFIGS or is_global else {file.parent.name: node}
+
+
+def _keys(tree: dict[str, Any], above: str = "") -> Iterator[str]:
+    """``a``, ``a.b``, ..."""
+    for key, value in tree.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from _keys(value, f"{above}{key}.")
