@@ -12,16 +12,15 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gpam_suite")]  # the 
 
 
 def main() -> None:
-    from soak.page import PAGE, page
+    from soak.page import PAGE, page, soak
     from soak.parts import named
-    from soak.record import soak
 
     logging.disable(logging.INFO)  # some parts train in this process
     parser = Parser(description=__doc__)
     parser.add_argument("parts", nargs="?", default="", help="names separated by commas, or page: only the page")
     parts = parser.parse_args().parts
     for part in [] if parts == "page" else named(parts):
-        print(f"{part.name}: {part.promise}", flush=True)
+        print(f"{part.name} ...", flush=True)
         print(soak(part), flush=True)
     print(write_atomically(PAGE, page()))
 

@@ -124,11 +124,7 @@ def reference_call(called: Called, given: Inputs, **masks) -> tuple[Tensor, Tens
         "sigmoid": lambda: (o.sigmoid_length,),
         "neutreno": lambda: (given.v_first, o.neutreno_lambda),
         "gated": lambda: (reference.split_heads(given.x @ m.gate_proj.weight.T, HEADS),),
-        "differential": lambda: (
-            (m.lambda_q1, m.lambda_k1, m.lambda_q2, m.lambda_k2),
-            m.head_norm.weight,
-            LAYER,
-        ),
+        "differential": lambda: ((m.lambda_q1, m.lambda_k1, m.lambda_q2, m.lambda_k2), m.head_norm.weight, LAYER),
         "differential_v2": lambda: (
             reference.split_heads(given.x @ m.query_second.weight.T, HEADS),
             (given.x @ m.share_proj.weight.T).transpose(1, 2).unsqueeze(-1),

@@ -7,7 +7,7 @@ import sys
 
 from gpam.errors import UsageError
 from gpam_suite.records.environment import ROOT
-from soak.part import Figures
+from soak.parts import Figures
 
 SAYS = re.compile(
     r"^audit: (?P<pins>\d+) pins, (?P<advisories>\d+) advisories up to (?P<last>[\d-]{10}), 0 that apply$", re.M

@@ -8,7 +8,7 @@ import torch
 
 from gpam_suite.records.folder import HYPOTHESES, SCORES, read_history, read_record, write_record
 from gpam_suite.report.page import build
-from soak.part import Figures
+from soak.parts import Figures
 
 MEASURED = ("speed", "memory", "started", "finished", "command", "git", "hardware", "checksums")
 """Fields of a record that tell of time and place; a checkpoint's file, and so its checksum, holds how long it took."""

@@ -25,7 +25,7 @@ from gpam_suite.records.folder import write_record
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import resample
 from soak.bits import unequal
-from soak.part import Figures
+from soak.parts import Figures
 
 KINDS = {
     "text": "text/*.txt",

@@ -20,7 +20,7 @@ from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import folder_of
 from gpam_suite.records.environment import ROOT
 from soak.bits import compared, differences, tables_differ
-from soak.part import Figures
+from soak.parts import Figures
 
 _PROGRAM = """
 import sys

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from runs import TINY_LM, composed, places, run_here, train_here, write_text
 
 from gpam_suite.records.environment import ROOT
-from soak.part import Figures
+from soak.parts import Figures
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HERE = """

@@ -19,7 +19,7 @@ from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.records.folder import Record, read_record, write_record
 from gpam_suite.records.settings import BATCH, MAX_TOKENS, MAY_DIFFER, UPDATE_FREQ, all_settings, tokens_per_update
 from gpam_suite.stats.aggregate import Row, aggregate
-from soak.part import Figures
+from soak.parts import Figures
 
 _OURS = [
     "gpu.threads=2",

@@ -1,60 +1,56 @@
-"""``docs/reliability.md``, made of the promises and of the records that ``make soak`` left."""
+"""``docs/reliability.md``: the figures in its last column are those of the records that ``make soak`` left."""
 
-from gpam_suite.common.markup import markdown
+import datetime
+import json
+import re
+import time
+from pathlib import Path
+
+from gpam_suite.common.files import write_atomically
 from gpam_suite.records import environment
-from soak import of_input
-from soak.part import Part
-from soak.parts import PARTS
-from soak.record import read
+from soak.parts import Part, named
 
 PAGE = environment.ROOT / "docs" / "reliability.md"
-_NO_FIGURE = "the test covers it whole"
-_NOT_YET = "not run yet: `{command}`"
+RECORDS = environment.ROOT / "results" / "reliability"
+_ROW = re.compile(r"^\| (?P<promise>.+) \| (?P<test>`[^`]+`) \| .*`make soak PARTS=(?P<part>[\w-]+)`.* \|$", re.M)
 
-_HEAD = """# Reliability
 
-What is promised, the test that fails when the promise is broken, and what the full count gave. The tests are samples
-that CI runs; the figures are of `make soak` (`make soak PARTS={example}` for some of it), whose records lie in
-`results/reliability/`. This page is made of them.
-"""
-
-NOTES = {
-    "Killed anywhere": """A run goes on from its last checkpoint, mid-epoch too: dropout's random numbers are drawn from
-the seed and the update, batches from the seed and the epoch, and rows of the history behind the checkpoint are written
-again. What had been prepared, trained or recorded stays; at most `checkpoint.save_interval_updates` updates are done
-twice (none after SIGTERM). When the machine itself stops, checkpoints and records are as safe as `fsync` makes them.
-""",
-    "Determinism": """"The same bits" holds on one machine, with the same versions (each record lists them) and the same
-`gpu.threads`, as a sum over threads is taken in another order. On a GPU, kernels that add atomically (embedding
-gradients among them) may change the last bits from run to run. Between machines these may differ: matrix products of
-another library or processor, and with them every number in its last digits; `exp` and `tanh`; the text of
-`python_docs`, which is that of the installed Python, and of `cldr_de_en`, which is that of the installed `babel`
-(their checksums are in the record, and a table refuses to mix them). Which batches come when, and what is dropped out
-on a CPU, follows from the seed alone. Speed, memory and dates are measurements and never the same.
-""",
-    **of_input.NOTES,
-}
-"""Section to what stands below its table."""
+def soak(part: Part) -> Path:
+    """Do the part's work and leave its record; a broken promise raises, and an earlier record goes."""
+    (promise,) = (row["promise"] for row in _ROW.finditer(PAGE.read_text(encoding="utf-8")) if row["part"] == part.name)
+    path = _record(part)
+    path.unlink(missing_ok=True)
+    started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    record = {
+        "part": part.name,
+        "promise": promise,
+        "figures": part.function()(),
+        "command": f"make soak PARTS={part.name}",
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - clock, 1),
+        "versions": environment.versions(),
+        "hardware": environment.hardware(),
+        "git": environment.git(),
+    }
+    return write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def page() -> str:
-    """The page's text."""
-    sections = list(dict.fromkeys(part.section for part in PARTS))
-    example = next((part.name for part in PARTS if part.work), "NAME")
-    parts = [_HEAD.format(example=example)]
-    for section in sections:
-        rows = [[part.promise, f"`{part.test}`", figure(part)] for part in PARTS if part.section == section]
-        parts += [f"## {section}\n", markdown(["Promise", "Test", "Figure"], rows)]
-        if section in NOTES:
-            parts.append(NOTES[section])
-    return "\n".join(parts).rstrip() + "\n"
+    """The page's text, with the figures of the records in every row that names a part."""
+
+    def row(found: re.Match) -> str:
+        return f"| {found['promise']} | {found['test']} | {_figure(*named(found['part']))} |"
+
+    return _ROW.sub(row, PAGE.read_text(encoding="utf-8"))
 
 
-def figure(part: Part) -> str:
+def _figure(part: Part) -> str:
     """The sentence with the part's figures, and how long they took."""
-    if part.work is None:
-        return _NO_FIGURE
-    record = read(part)
-    if record is None:
-        return _NOT_YET.format(command=f"make soak PARTS={part.name}")
+    if not _record(part).is_file():
+        return f"not run yet: `make soak PARTS={part.name}`"
+    record = json.loads(_record(part).read_text(encoding="utf-8"))
     return f"{part.figure.format(**record['figures'])} (`{record['command']}`, {record['seconds']:,.0f} s)"
+
+
+def _record(part: Part) -> Path:
+    return RECORDS / f"{part.name}.json"

@@ -8,7 +8,7 @@ from runs import composed, places, train_here, write_text
 
 from soak.bits import compared, differences
 from soak.kills import OVERRIDES
-from soak.part import Figures
+from soak.parts import Figures
 
 OTHER_SEED = "seed=2"
 

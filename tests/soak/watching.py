@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gpam_suite.config.compose import CONFIGS
-from soak.part import Figures
+from soak.parts import Figures
 
 _SIZE = {"decoder_layers": 6, "decoder_embed_dim": 128, "decoder_ffn_embed_dim": 256, "decoder_attention_heads": 4}
 
