@@ -1,9 +1,7 @@
 """The pages' examples do what they say."""
 
-import os
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,25 +9,30 @@ from urllib.parse import unquote
 import pytest
 import torch
 
+from gpam.attention import registry
+
 ROOT = Path(__file__).resolve().parents[1]
-AGAINST_ITS_FORMULA = """
-import independent_formulas
-exec(FORMULA, vars(independent_formulas))
-from mechanism_cases import Called, independent_call, inputs
-called, given = Called(("tempered", {"tempered_start": 2.0})), inputs()
-mechanism = called.mechanism
-assert sum(p.numel() for p in mechanism.parameters()) == mechanism.facts.extra_parameters(mechanism.site, None)
-for got, wanted in zip(called(given, causal=True, need_weights=True), independent_call(called, given, causal=True)):
-    assert torch.allclose(got, wanted, rtol=1e-9, atol=1e-11)
-"""
 
 
-def test_the_example_of_a_new_mechanism_works():
+def test_the_example_of_a_new_mechanism_works(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tests" / "gpam")
+    import independent_formulas
+    from mechanism_cases import Called, independent_call, inputs
+
     page = (ROOT / "docs" / "adding-a-mechanism.md").read_text(encoding="utf-8")
-    mechanism, formula = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    variables = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests' / 'gpam'}"}
-    code = f"{mechanism}\nFORMULA = {formula!r}\n{AGAINST_ITS_FORMULA}"
-    subprocess.run([sys.executable, "-c", code], check=True, env=variables)
+    example, formula = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setattr(registry, "_MECHANISMS", dict(registry._MECHANISMS))
+    exec(example, {"__name__": "tempered"})
+    known = dict(vars(independent_formulas))
+    exec(formula, known)
+    monkeypatch.setattr(independent_formulas, "tempered", known["tempered"], raising=False)
+    called, given = Called(("tempered", {"tempered_start": 2.0})), inputs()
+    mechanism = called.mechanism
+    assert sum(p.numel() for p in mechanism.parameters()) == mechanism.facts.extra_parameters(mechanism.site, None)
+    for got, wanted in zip(
+        called(given, causal=True, need_weights=True), independent_call(called, given, causal=True), strict=True
+    ):
+        assert torch.allclose(got, wanted, rtol=1e-9, atol=1e-11)
 
 
 OWN_MODEL = (ROOT / "docs" / "your-own-model.md").read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -21,7 +20,7 @@ import torch
 import gpam
 from gpam.attention import Site, build, names
 
-assert gpam.__file__.startswith(sys.prefix), gpam.__file__
+assert gpam.__file__.startswith(sys.argv[1]), gpam.__file__
 assert importlib.util.find_spec("gpam_suite") is importlib.util.find_spec("gpam_fairseq") is None
 q = torch.randn(1, 2, 5, 4, requires_grad=True)
 for name in names():
@@ -40,8 +39,9 @@ def wheel(tmp_path_factory) -> Path:
     for folder in ("src/gpam", "packages"):
         leftovers = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
         shutil.copytree(ROOT / folder, copy / folder, ignore=leftovers)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    done = subprocess.run([*command, "-w", copy, copy / "packages/gpam"], capture_output=True, text=True, check=False)
+    build = f"from setuptools.build_meta import build_wheel; build_wheel({str(copy)!r})"
+    command = [sys.executable, "-c", build]
+    done = subprocess.run(command, cwd=copy / "packages/gpam", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (wheel,) = copy.glob("gpam-*.whl")
     return wheel
@@ -61,13 +61,12 @@ def test_the_wheel_holds_gpam_whole_and_nothing_else(wheel):
 
 
 def test_it_works_where_the_suite_is_not(wheel, tmp_path):
-    venv.create(tmp_path / "fresh", with_pip=False)
-    python = tmp_path / "fresh" / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(install, check=True)
-    # torch alone is lent by this environment: on PYTHONPATH no editable install of the suite comes with it.
-    lent = {**os.environ, "PYTHONPATH": str(Path(torch.__file__).parents[1])}
-    done = subprocess.run([python, "-c", STEP], capture_output=True, text=True, check=False, env=lent, cwd=tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    # torch alone is lent by this environment: without its start-up files (-S) no editable install of the suite comes.
+    lent = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(torch.__file__).parents[1]}"}
+    command = [sys.executable, "-S", "-c", STEP, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=lent, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 10
 

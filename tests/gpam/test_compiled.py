@@ -2,13 +2,15 @@
 
 import itertools
 import runpy
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
-from test_functional import assert_matches_formula, random_heads, shapes
+from test_functional import SHAPES, assert_matches_formula, random_heads, shapes
 
 from gpam.attention import functional
+from gpam.attention.backends import calibration
 from gpam.attention.backends import compiled as module
 from gpam.attention.backends.compiled import library
 from gpam.attention.functional import dual_softmax, softmax_attention, sum_of_softmaxes
@@ -22,20 +24,30 @@ def there(compiled_library):
         pytest.skip("no C compiler")
 
 
-@pytest.mark.parametrize("length", [1, 3, 15, 16, 17, 63, 64, 65, 130])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("mask", [None, "right", "left", "full"])
-def test_lengths_and_padding(length, causal, mask):
-    assert_matches_formula("compiled", target=length, source=length, causal=causal, mask=mask, **FLOAT32)
+@pytest.fixture
+def another(tmp_path, monkeypatch):
+    """A place of the library's own for one test; nothing that this process knew of a library holds on."""
+    path = tmp_path / "attention.so"
+    known = (library.load, calibration._of_this_process)
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "path", lambda: path)
+        for cached in known:
+            cached.cache_clear()
+        yield path
+    for cached in known:
+        cached.cache_clear()
 
 
-@pytest.mark.parametrize("target, source", [(1, 70), (70, 1), (33, 100), (130, 17)])
-@pytest.mark.parametrize("weights", ["scalar", "head", "token", "row"])
-@pytest.mark.parametrize("separate_keys", [False, True])
-def test_cross_attention_weights_and_keys(target, source, weights, separate_keys):
-    options = {"weights": weights, "separate_keys": separate_keys, "value_dim": 8, "mask": "right"}
-    assert_matches_formula("compiled", target=target, source=source, **options, **FLOAT32)
-    assert_matches_formula("compiled", target=66, source=66, causal=True, learned=False, **options, **FLOAT32)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("learned", [True, False])
+def test_output_and_gradients(shape, learned):
+    assert_matches_formula("compiled", learned=learned, **shape, **FLOAT32)
+
+
+@pytest.mark.parametrize("length", [3, 15, 16, 17])
+def test_lengths_beside_a_vectors(length):
+    assert_matches_formula("compiled", target=length, source=length, causal=True, mask="right", **FLOAT32)
+    assert_matches_formula("compiled", target=length, source=40, mask="left", weights="token", **FLOAT32)
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 30])
@@ -166,50 +178,33 @@ def test_other_dtypes_are_left_to_another_backend():
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no library", b"\x7fELF" + bytes(200)])
-def test_a_library_that_is_not_there_or_broken_is_done_without(content, tmp_path, monkeypatch):
-    path = tmp_path / "attention.so"
+def test_a_library_that_is_not_there_or_broken_is_done_without(content, another, monkeypatch):
     if content is not None:
-        path.write_bytes(content)
-    monkeypatch.setattr(library, "path", lambda: path)
-    library.load.cache_clear()
-    try:
-        assert library.load() is None
-        q, k, v = (torch.randn(2, 2, 130, 4) for _ in range(3))
-        options = {"causal": True, "dropout": 0.0}
-        want = softmax_attention(q, k, v, backend="materialised", **options)
-        torch.testing.assert_close(softmax_attention(q, k, v, backend="compiled", **options), want, rtol=0, atol=0)
-        seen = {}
-        monkeypatch.setattr(functional, "choose_backend", lambda **facts: seen.update(facts) or "batched")
-        softmax_attention(q, k, v, **options)
-        assert seen["compiled"] is False
-    finally:
-        library.load.cache_clear()
+        another.write_bytes(content)
+    assert library.load() is None
+    q, k, v = (torch.randn(2, 2, 130, 4) for _ in range(3))
+    want = softmax_attention(q, k, v, causal=True, backend="materialised")
+    torch.testing.assert_close(softmax_attention(q, k, v, causal=True, backend="compiled"), want, rtol=0, atol=0)
+    seen = {}
+    monkeypatch.setattr(functional, "choose_backend", lambda **facts: seen.update(facts) or "batched")
+    softmax_attention(q, k, v, causal=True)
+    assert seen["compiled"] is False
 
 
-def test_a_library_that_gives_other_numbers_is_not_used(tmp_path, monkeypatch):
+def test_a_library_that_gives_other_numbers_is_not_used(another, tmp_path, monkeypatch):
     source = tmp_path / "rows.c"
     source.write_text(library.SOURCE.read_text(encoding="utf-8").replace("1.0f / 24", "1.1f / 24"), encoding="utf-8")
     monkeypatch.setattr(library, "SOURCE", source)
-    monkeypatch.setattr(library, "path", lambda: tmp_path / "attention.so")
-    try:
-        assert "does not work" in library.build()
-        assert library.load() is None
-    finally:
-        library.load.cache_clear()
+    assert "does not work" in library.build()
+    assert library.load() is None
 
 
-def test_a_library_that_was_changed_after_it_was_built_is_not_used(tmp_path, monkeypatch):
-    copy = tmp_path / "attention.so"
-    assert library.c_library.build("int one(void) { return 1; }", copy) is None
-    assert library.c_library.is_whole(copy)
-    copy.write_bytes(library.path().read_bytes())  # it works, but is not what was built
-    assert not library.c_library.is_whole(copy)
-    monkeypatch.setattr(library, "path", lambda: copy)
-    library.load.cache_clear()
-    try:
-        assert library.load() is None
-    finally:
-        library.load.cache_clear()
+def test_a_library_that_was_changed_after_it_was_built_is_not_used(another, compiled_library):
+    assert library.c_library.build("int one(void) { return 1; }", another) is None
+    assert library.c_library.is_whole(another)
+    another.write_bytes(Path(compiled_library._name).read_bytes())  # it works, but is not what was built
+    assert not library.c_library.is_whole(another)
+    assert library.load() is None
 
 
 def test_building_says_what_became_of_it(tmp_path, monkeypatch):
@@ -238,10 +233,6 @@ PATH = library.path  # as it is outside of these tests
 hashlib_of = library.hashlib.sha256
 
 
-def test_the_command_builds_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(library, "path", lambda: tmp_path / "lib" / "attention.so")
-    try:
-        runpy.run_module("gpam.attention.backends.compiled", run_name="__main__")
-    finally:
-        library.load.cache_clear()
-    assert capsys.readouterr().out.startswith("compiled attention: ") and library.path().is_file()
+def test_the_command_builds_it(another, capsys):
+    runpy.run_module("gpam.attention.backends.compiled", run_name="__main__")
+    assert capsys.readouterr().out.startswith("compiled attention: ") and another.is_file()

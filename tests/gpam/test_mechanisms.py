@@ -1,8 +1,9 @@
-"""Every registered mechanism: its module against the formula, its masks, its claims, its parameters."""
+"""Every registered mechanism: module and ``gpam.attention.reference`` against the formula, claims, parameters."""
 
 import copy
 import io
 
+import independent_formulas as independent
 import pytest
 import torch
 from mechanism_cases import (
@@ -10,6 +11,7 @@ from mechanism_cases import (
     HEAD_DIM,
     HEADS,
     LAYER,
+    ONE_DIRECTION,
     PADDING,
     Called,
     every_case,
@@ -31,57 +33,42 @@ EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
 @every_case
 @pytest.mark.parametrize("setting", ["plain", "causal", "padded", "causal_padded", "cross"])
-def test_module_equals_independent_formula(case, setting):
+def test_module_and_reference_equal_the_independent_formula(case, setting):
     called = Called(case)
     if setting == "cross" and not stands_across(called.name):
         pytest.skip("keeps softmax in cross attention")
     given = inputs(target=2, source=5) if setting == "cross" else inputs()
     padding = PADDING if "padded" in setting else None
     causal = setting.startswith("causal")
-    mask = None if padding is None else torch.tensor(padding)
+    masks = {"key_padding_mask": None if padding is None else torch.tensor(padding), "causal": causal}
     wanted_output, wanted_weights = independent_call(called, given, padding, causal)
-    for need_weights in (False, True):
-        with torch.no_grad():
-            output, weights = called(given, key_padding_mask=mask, causal=causal, need_weights=need_weights)
+    with torch.no_grad():
+        plain, none = called(given, **masks)
+        found = [called(given, **masks, need_weights=True), reference_call(called, given, **masks)]
+    assert_close(plain, wanted_output, **EXACT)
+    assert none is None
+    for output, weights in filter(None, found):  # the reference has no formula of some options
         assert_close(output, wanted_output, **EXACT)
-        assert (weights is not None) == need_weights
-    assert_close(weights, wanted_weights, **EXACT)
-
-
-@every_case
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_gradients_equal_those_of_the_reference(case, need_weights):
-    called = Called(case)
-    given = inputs(target=7).map(lambda tensor: tensor.requires_grad_())
-    mask = torch.tensor([[False] * 5 + [True] * 2, [False] * 7, [True] + [False] * 6])
-    wanted = reference_call(called, given, key_padding_mask=mask, causal=True)
-    if wanted is None:
-        pytest.skip("the reference has no such formula; its slope is tested below")
-    along = torch.randn(wanted[0].shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    output, _ = called(given, key_padding_mask=mask, causal=True, need_weights=need_weights)
-    wrt = [*given.tensors().values(), *called.mechanism.parameters()]
-    got = torch.autograd.grad(output, wrt, along, allow_unused=True)
-    want = torch.autograd.grad(wanted[0], wrt, along, allow_unused=True)
-    for g, w in zip(got, want, strict=True):
-        assert_close(torch.zeros(()) if g is None else g.sum() * 0 + g, torch.zeros(()) if w is None else w, **EXACT)
+        assert_close(weights, wanted_weights, **EXACT)
 
 
 @every_case
 def test_gradients_equal_the_slope_of_the_independent_formula(case):
-    """Along one random direction of all inputs and parameters, by a central difference."""
+    """Of module and reference, along one random direction of all inputs and parameters, by a central difference."""
     called, step = Called(case), 1e-6
     given = inputs().map(lambda tensor: tensor.requires_grad_())
     padding = [[False] * 4 + [True], [False] * 5, [False] * 5]
+    masks = {"key_padding_mask": torch.tensor(padding), "causal": True}
     generator = torch.Generator().manual_seed(3)
 
     def drawn(tensor):
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
 
-    output, _ = called(given, key_padding_mask=torch.tensor(padding), causal=True)
-    wrt, along = [*given.tensors().values(), *called.mechanism.parameters()], drawn(output)
+    calls = [called(given, **masks), called(given, **masks, need_weights=True), reference_call(called, given, **masks)]
+    outputs = [call[0] for call in calls if call]
+    wrt, along = [*given.tensors().values(), *called.mechanism.parameters()], drawn(outputs[0])
     moves = [drawn(tensor) for tensor in wrt]
-    gradients = torch.autograd.grad(output, wrt, along, allow_unused=True)
-    slope = sum((g * move).sum() for g, move in zip(gradients, moves, strict=True) if g is not None)
+    every = [torch.autograd.grad(output, wrt, along, allow_unused=True, materialize_grads=True) for output in outputs]
 
     def formula_at(distance):
         with torch.no_grad():
@@ -90,7 +77,11 @@ def test_gradients_equal_the_slope_of_the_independent_formula(case):
         return independent_call(called, given, padding, causal=True)[0]
 
     ahead, behind = formula_at(step), formula_at(-2 * step)
-    assert_close(slope, ((ahead - behind) * along).sum() / (2 * step), rtol=1e-6, atol=1e-7)
+    wanted = ((ahead - behind) * along).sum() / (2 * step)
+    for gradients in every:
+        slope = sum((gradient * move).sum() for gradient, move in zip(gradients, moves, strict=True))
+        assert_close(slope, wanted, rtol=1e-6, atol=1e-7)
+        assert_close(gradients, every[0], **EXACT)
 
 
 @every_name
@@ -101,22 +92,6 @@ def test_odd_lengths(case, length):
         output, _ = called(given, causal=True)
         wanted, _ = reference_call(called, given, causal=True) or independent_call(called, given, causal=True)
     assert_close(output, wanted, **EXACT)
-
-
-@every_case
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_padded_keys_have_no_influence(case, causal, need_weights):
-    called, given, mask = Called(case), inputs(), torch.tensor(PADDING)
-    spoilt = inputs()
-    spoilt.k[mask[:, None, :, None].expand_as(spoilt.k)] = 1e4
-    spoilt.v[mask[:, None, :, None].expand_as(spoilt.v)] = -1e4
-    with torch.no_grad():
-        output, weights = called(given, key_padding_mask=mask, causal=causal, need_weights=need_weights)
-        other, _ = called(spoilt, key_padding_mask=mask, causal=causal, need_weights=need_weights)
-    assert_close(output[~mask], other[~mask], **EXACT)
-    if need_weights:
-        assert (weights.masked_select(mask[:, None, None, :]) == 0).all()
 
 
 @every_case
@@ -136,22 +111,6 @@ def test_a_row_that_sees_nothing(case, need_weights):
         assert (output[0] == 0).all()
     alone, _ = called(given.map(lambda tensor: tensor[1:2]), causal=True)
     assert_close(output[1:2], alone, **EXACT)
-
-
-@every_case
-def test_causal_by_gradient(case):
-    called, given = Called(case), inputs().map(lambda tensor: tensor.requires_grad_())
-    output, _ = called(given, causal=True)
-    for position in range(5):
-        gradients = torch.autograd.grad(
-            output[:, position].sum(), list(given.tensors().values()), retain_graph=True, allow_unused=True
-        )
-        for name, gradient in zip(given.tensors(), gradients, strict=True):
-            if gradient is not None:
-                later = gradient[:, position + 1 :] if name == "x" else gradient[:, :, position + 1 :]
-                assert (later == 0).all(), name
-    seen = torch.autograd.grad(output[:, 4].sum(), given.v)[0]
-    assert (seen[:, :, 0] != 0).any()
 
 
 @every_case
@@ -226,31 +185,6 @@ def test_differential_starts_near_its_initial_lambda():
         assert mechanism.lambda_q1.std().item() == pytest.approx(0.1, abs=0.03)
 
 
-SOFTMAX_AT = {
-    "attnscale": {"scale": 0.0},
-    "gfsa": {"high_order": 0.0},
-    "shaped": {"identity": 0.0, "attention": 1.0, "center": 0.0},
-}
-
-
-@pytest.mark.parametrize("name", [*SOFTMAX_AT, "dagpam", "contranorm", "neutreno", "gated", "cog"])
-def test_reduces_to_softmax(name):
-    options = {"dagpam": {"lambda_pos": 0.0, "lambda_neg": 0.0}, "neutreno": {"neutreno_lambda": 0.0}}.get(name, {})
-    called, given = Called((name, options)), inputs()
-    factor = 1.0
-    with torch.no_grad():
-        for parameter, value in SOFTMAX_AT.get(name, {}).items():
-            getattr(called.mechanism, parameter).fill_(value)
-        if name == "gated":
-            called.mechanism.gate_proj.weight.fill_(0.0)
-            factor = 0.5
-        if name == "cog":
-            given.q, given.k = given.q.abs(), given.k.abs()
-        output, _ = called(given, causal=True)
-    wanted, _ = reference.softmax(given.q, given.k, given.v, causal=True)
-    assert_close(output, factor * reference.merge_heads(wanted), **EXACT)
-
-
 def test_neutreno_first_layer_is_softmax():
     first, given = Called(("neutreno", {})).first, inputs()
     output, _ = first(given.q, given.k, given.v, causal=True)
@@ -286,27 +220,22 @@ def test_predicted_flops(case):
 
 
 @every_case
-def test_state_dict_round_trip(case):
-    one, other, given = Called(case, seed=1), Called(case, seed=2), inputs()
-    file = io.BytesIO()
-    torch.save(one.mechanism.state_dict(), file)
-    file.seek(0)
-    other.mechanism.load_state_dict(torch.load(file, weights_only=True))
-    assert_close(other(given)[0], one(given)[0], rtol=0, atol=0)
-
-
-@every_case
-def test_copies_are_independent(case):
+def test_copies_and_state_dicts_are_the_same_mechanism_and_independent(case):
     """A model may be copied after it ran, as an average of its weights needs."""
-    called, given = Called(case), inputs().map(lambda tensor: tensor.requires_grad_())
+    called, other, given = Called(case), Called(case, seed=2), inputs().map(lambda tensor: tensor.requires_grad_())
     before = called(given)[0]
     first, again = copy.deepcopy((called.first, called.mechanism))
     assert first.stack is again.stack and again.stack is not called.mechanism.stack and not again.stack.tensors
+    file = io.BytesIO()
+    torch.save(called.mechanism.state_dict(), file)
+    file.seek(0)
+    other.mechanism.load_state_dict(torch.load(file, weights_only=True))
     with torch.no_grad():
         for parameter in called.mechanism.parameters():
             parameter.add_(1.0)
     called.first, called.mechanism = first, again
     assert_close(called(given)[0], before, rtol=0, atol=0)
+    assert_close(other(given)[0], before, rtol=0, atol=0)
 
 
 @every_case
@@ -393,14 +322,22 @@ def test_neutreno_leaves_nothing_behind():
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_contranorm_after_block(similarity, causal):
+    """Against the independent formula and against finite differences, and step by step."""
     options = {"contranorm_similarity": similarity, "contranorm_scale": 0.3, "contranorm_temperature": 1.5}
     mechanism = Called(("contranorm", options)).mechanism
     x, mask = inputs().x.requires_grad_(), torch.tensor(PADDING)
-    got = mechanism.after_block(x, key_padding_mask=mask, causal=causal)
-    want, _ = reference.contranorm_after_block(x, 0.3, 1.5, similarity, key_padding_mask=mask, causal=causal)
-    assert_close(got, want, **EXACT)
-    along = torch.randn(want.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    assert_close(torch.autograd.grad(got, x, along)[0], torch.autograd.grad(want, x, along)[0], **EXACT)
+    see = independent.who_sees_what(3, 5, 5, PADDING, causal)
+    wanted = independent.contranorm_after_block(x.detach().numpy(), see, 0.3, 1.5, similarity == "cosine")
+
+    def after_block(x):
+        return mechanism.after_block(x, key_padding_mask=mask, causal=causal)
+
+    def formula(x):
+        return reference.contranorm_after_block(x, 0.3, 1.5, similarity, key_padding_mask=mask, causal=causal)[0]
+
+    for function in (after_block, formula):
+        assert_close(function(x), torch.from_numpy(wanted), **EXACT)
+        assert torch.autograd.gradcheck(function, (x,), **ONE_DIRECTION)
     state, order = {}, torch.tensor([0, 1, 2])
     whole = mechanism.after_block(x, key_padding_mask=mask, causal=True)
     for step in range(5):
@@ -535,3 +472,22 @@ def test_nap_gradient_where_all_scores_are_equal():
     gain, k, v = called.mechanism.gain, given.k, given.v
     for weights in (lambda q: called.mechanism.weights(q, k), lambda q: reference.nap(q, k, v, gain)[1]):
         assert torch.autograd.gradcheck(weights, (torch.zeros_like(given.q, requires_grad=True),), rtol=2e-2)
+
+
+def test_defaults_of_the_reference_are_the_initial_values():
+    """With no parameters given, the formulas that start as softmax are softmax."""
+    given = inputs()
+    plain, weights = reference.softmax(given.q, given.k, given.v, causal=True)
+    for name in ("attnscale", "gfsa", "neutreno", "contranorm"):
+        output, other = getattr(reference, name)(given.q, given.k, given.v, causal=True)
+        assert_close(output, plain)
+        assert_close(other, weights)
+
+
+def test_causal_targets_of_the_reference_are_the_last_positions():
+    given = inputs(target=5)
+    every, _ = reference.softmax(given.q, given.k, given.v, causal=True)
+    last, _ = reference.softmax(given.q[:, :, -2:], given.k, given.v, causal=True)
+    assert_close(last, every[:, :, -2:])
+    with pytest.raises(ValueError, match="5 targets for 2 sources"):
+        reference.softmax(given.q, given.k[:, :, :2], given.v[:, :, :2], causal=True)

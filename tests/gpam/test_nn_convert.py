@@ -114,53 +114,27 @@ def test_weights_random_state_and_gradients_are_shared():
 # Models of transformers
 
 
+SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+WORDS = {"vocab_size": 40, "max_position_embeddings": 32}
+
+
 def gpt2(hf):
-    return hf.GPT2LMHeadModel(
-        hf.GPT2Config(vocab_size=40, n_positions=32, n_embd=16, n_layer=3, n_head=2, bos_token_id=0, eos_token_id=0)
-    )
+    sizes = {"n_embd": 16, "n_layer": 3, "n_head": 2, "vocab_size": 40, "n_positions": 32}
+    return hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
 
 
 def bert(hf):
-    return hf.BertForMaskedLM(
-        hf.BertConfig(
-            vocab_size=40,
-            hidden_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=32,
-        )
-    )
+    return hf.BertForMaskedLM(hf.BertConfig(**SIZES, **WORDS))
 
 
 def vit(hf):
-    return hf.ViTForImageClassification(
-        hf.ViTConfig(
-            hidden_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=2,
-            intermediate_size=32,
-            image_size=8,
-            patch_size=4,
-            num_labels=3,
-        )
-    )
+    return hf.ViTForImageClassification(hf.ViTConfig(**SIZES, image_size=8, patch_size=4, num_labels=3))
 
 
 def llama(hf):
     """Grouped queries, rotary positions, and heads whose widths do not add up to the model's."""
-    return hf.LlamaForCausalLM(
-        hf.LlamaConfig(
-            vocab_size=40,
-            hidden_size=16,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            intermediate_size=32,
-            max_position_embeddings=32,
-        )
-    )
+    sizes = SIZES | WORDS | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**sizes))
 
 
 MODELS = [gpt2, bert, vit, llama]

@@ -21,7 +21,6 @@ SHORT = {"optimizer": "adam", "lr": 0.005, "max_update": 3, "max_tokens": 300, "
 LM = {**SHORT, "task": "language_modeling", "tokens_per_sample": 24, "save_interval_updates": 0}
 TRAINED = {
     "gpam_lm": ("lm", {}),
-    "gpam_lm_base": ("lm", {}),
     "gpam_lm_wiki103": (
         "lm",
         {
@@ -34,7 +33,6 @@ TRAINED = {
         },
     ),
     "gpam_nmt": ("nmt", {}),
-    "gpam_nmt_base": ("nmt", {}),
     "gpam_wmt_en_de": ("nmt", {"activation_fn": "gelu"}),
 }
 
@@ -54,7 +52,7 @@ def lm_checkpoint(lines, tmp_path_factory):
 
 
 @pytest.mark.parametrize("arch", TRAINED)
-def test_every_preset_trains_with_dagpam(arch, lines, parallel, tmp_path):
+def test_presets_train_with_dagpam(arch, lines, parallel, tmp_path):
     kind, settings = TRAINED[arch]
     data = lines if kind == "lm" else parallel
     options = ["--attention", "dagpam", "--lambda-neg", 0.5, "--query-neg-heads", "per_head"]
@@ -141,54 +139,36 @@ def test_eval_lm_with_a_context_window(lm_checkpoint, lines, caplog):
     assert perplexity[0] != perplexity[16]
 
 
-NMT = ["--arch", "gpam_nmt", "--max-tokens", 300, "--max-update", 1, *toy.sizes("encoder", "decoder")]
+NMT = ["train", "--arch", "gpam_nmt", "--max-tokens", 300, "--max-update", 1, *toy.sizes("encoder", "decoder")]
+LANGUAGE_MODEL = ["train", "--arch", "gpam_lm", "--max-tokens", 300, *toy.sizes("decoder")]
+HEADS = "decoder_attention_heads: got 5 for decoder_embed_dim 32, wanted a number that divides it"
+NO_MODEL = "no model; give --path CHECKPOINT, .*"
+#: The command and its options, and the sentence that it ends with.
 MISTAKES = {
     "attention": (
-        ["--attention", "dagpan"],
+        [*NMT, "--attention", "dagpan"],
         r"unknown attention 'dagpan'; did you mean 'dagpam'\? \(wanted one of .*\)",
     ),
     "not a number": (
-        ["--attention", "dagpam", "--lambda-neg", "abc"],
+        [*NMT, "--attention", "dagpam", "--lambda-neg", "abc"],
         "argument --lambda-neg: invalid float value: 'abc'",
     ),
     "nan": (
-        ["--attention", "dagpam", "--lambda-neg", "nan"],
+        [*NMT, "--attention", "dagpam", "--lambda-neg", "nan"],
         "option 'lambda_neg' of attention 'dagpam': got 'nan', wanted a finite number, for instance 0.5",
     ),
     "choice": (
-        ["--attention", "dagpam", "--lambdas", "trained"],
+        [*NMT, "--attention", "dagpam", "--lambdas", "trained"],
         "option 'lambdas' of attention 'dagpam': got 'trained', wanted one of fixed, trainable, .*did you mean.*",
     ),
-    "another mechanism's option": (
-        ["--attention", "softmax", "--lambda-neg", "0.5"],
-        r"attention 'softmax' has no option 'lambda_neg' \(it has no options\)",
+    "no such option": ([*NMT, "--lambda-negg", "0.5"], "unrecognized arguments: --lambda-negg 0.5"),
+    "heads": ([*NMT, "--attention", "dagpam", "--decoder-attention-heads", "5"], HEADS),
+    "heads of a language model": (
+        [*LANGUAGE_MODEL, "--task", "language_modeling", "--decoder-attention-heads", "5"],
+        HEADS,
     ),
-    "no such option": (["--lambda-negg", "0.5"], "unrecognized arguments: --lambda-negg 0.5"),
-    "heads": (
-        ["--attention", "dagpam", "--decoder-attention-heads", "3"],
-        "decoder_attention_heads: got 3 for decoder_embed_dim 32, wanted a number that divides it",
-    ),
-}
-
-
-def sentence(stderr):
-    """What stands in the error stream besides fairseq's log."""
-    (line,) = (line for line in stderr.splitlines() if " | INFO | " not in line)
-    return line
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_sentence(mistake, parallel, tmp_path, capfd):
-    arguments, wanted = MISTAKES[mistake]
-    capfd.readouterr()
-    assert toy.gpam("train", parallel, "--save-dir", tmp_path / "run", *NMT, *arguments) == 2
-    assert re.fullmatch(f"gpam_fairseq train: {wanted}", sentence(capfd.readouterr().err))
-    assert not list(tmp_path.glob("run/*"))
-
-
-MISSING = {
     "a language model without a task": (
-        ["train", "--arch", "gpam_lm", "--max-tokens", "300"],
+        LANGUAGE_MODEL,
         "--arch gpam_lm is a language model, and fairseq's task is translation .*: add --task language_modeling",
     ),
     "no architecture": (["train", "--max-tokens", "300"], "no architecture; give --arch, one of gpam_lm, .*"),
@@ -205,20 +185,29 @@ MISSING = {
         r"argument --task: got 'translatoin'; did you mean 'translation'\?",
     ),
     "no batch": (["train", "--arch", "gpam_nmt"], "Must specify batch size .* --max-tokens or --batch-size"),
-    "generate without a path": (["generate"], "no model; give --path CHECKPOINT, .*"),
-    "interactive without a path": (["interactive"], "no model; give --path CHECKPOINT, .*"),
-    "eval-lm without a path": (["eval-lm"], "no model; give --path CHECKPOINT, .*"),
-    "validate without a path": (["validate"], "no model; give --path CHECKPOINT, .*"),
+    "generate without a path": (["generate"], NO_MODEL),
+    "interactive without a path": (["interactive"], NO_MODEL),
+    "eval-lm without a path": (["eval-lm"], NO_MODEL),
+    "validate without a path": (["validate"], NO_MODEL),
     "validate without a task": (["validate", "--path", "model.pt"], "no task; give --task, .*"),
 }
 
 
-@pytest.mark.parametrize("mistake", MISSING)
-def test_what_is_missing_is_one_sentence(mistake, parallel, capfd):
-    (command, *more), wanted = MISSING[mistake]
+def sentence(stderr):
+    """What stands in the error stream besides fairseq's log."""
+    (line,) = (line for line in stderr.splitlines() if " | INFO | " not in line)
+    return line
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence(mistake, lines, parallel, tmp_path, capfd):
+    (command, *more), wanted = MISTAKES[mistake]
+    data = lines if "language_modeling" in more else parallel
+    saved = ["--save-dir", tmp_path / "run"] if command == "train" else []
     capfd.readouterr()
-    assert toy.gpam(command, parallel, *more) == 2
+    assert toy.gpam(command, data, *saved, *more) == 2
     assert re.fullmatch(f"gpam_fairseq {command}: {wanted}", sentence(capfd.readouterr().err))
+    assert not list(tmp_path.glob("run/*"))
 
 
 DAGPAM = ["--attention", "dagpam", "--lambdas", "trainable_per_head"]
@@ -227,59 +216,37 @@ DAGPAM = ["--attention", "dagpam", "--lambdas", "trainable_per_head"]
 @pytest.mark.parametrize("change", [[*DAGPAM, "--decoder-layers", "1"], ["--attention", "softmax"]])
 def test_another_model_over_old_checkpoints_is_one_sentence(change, dagpam_checkpoint, parallel, tmp_path, capfd):
     shutil.copy(dagpam_checkpoint, tmp_path / "checkpoint_last.pt")
-    more = [
-        "--arch",
-        "gpam_iwslt_de_en",
-        "--share-decoder-input-output-embed",
-        "--max-tokens",
-        300,
-        "--optimizer",
-        "adam",
-    ]
-    more += [*toy.sizes("encoder", "decoder"), *change]
+    more = ["--share-decoder-input-output-embed", "--optimizer", "adam", *change]
     capfd.readouterr()
-    assert toy.gpam("train", parallel, "--save-dir", tmp_path, *more) == 2
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gpam_fairseq")]
-    (complaint,) = said
+    assert toy.gpam(*NMT, parallel, "--arch", "gpam_iwslt_de_en", "--save-dir", tmp_path, *more) == 2
+    (complaint,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gpam_fairseq")]
     assert complaint.startswith(f"gpam_fairseq train: {tmp_path}/checkpoint_last.pt holds another model")
     assert complaint.endswith("give the options of its training, or another --save-dir to start anew")
 
 
-def test_help_ends_quietly_when_nobody_reads_on():
+def test_help_ends_quietly_when_nobody_reads_on(monkeypatch, capfd):
     """As ``--help | head -1``; what is written after the reader has left would be a traceback."""
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "gpam_fairseq", "--help"]
-    ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(write)
-    assert (ended.returncode, ended.stderr) == (141, "")
-
-
-def test_heads_of_a_language_model(lines, tmp_path, capfd):
-    capfd.readouterr()
-    assert train(lines, tmp_path, "gpam_lm", "lm", "--decoder-attention-heads", "5") == 2
-    wanted = "decoder_attention_heads: got 5 for decoder_embed_dim 32, wanted a number that divides it"
-    assert sentence(capfd.readouterr().err) == f"gpam_fairseq train: {wanted}"
+    with os.fdopen(write, "w") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        assert toy.gpam("--help") == 141
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     "command, more, wanted",
     [
-        ("train", ["--arch", "gpam_nmt", "--max-tokens", 9], "No such file or directory: '.*nowhere'"),
-        ("generate", ["--path", "nothing.pt"], "No such file or directory: '.*nowhere'"),
+        ("train", ["--arch", "gpam_nmt", "--max-tokens", 9], ".*No such file or directory: '.*nowhere'"),
+        ("generate", ["--path", "nothing.pt"], ".*No such file or directory: '.*nowhere'"),
+        ("eval-lm", ["--path", "nothing.pt"], "Model file not found: .*nothing.pt"),
     ],
 )
-def test_a_missing_corpus_is_one_sentence(command, more, wanted, tmp_path, capfd):
+def test_a_missing_corpus_or_checkpoint_is_one_sentence(command, more, wanted, lines, tmp_path, capfd):
     capfd.readouterr()
     saved = ["--save-dir", tmp_path] if command == "train" else []
-    assert toy.gpam(command, tmp_path / "nowhere", *more, *saved) == 2
-    assert re.fullmatch(rf"gpam_fairseq {command}: .*{wanted}", sentence(capfd.readouterr().err))
-
-
-def test_a_missing_checkpoint_is_one_sentence(lines, tmp_path, capfd):
-    capfd.readouterr()
-    assert toy.gpam("eval-lm", lines, "--path", tmp_path / "nothing.pt") == 2
-    assert re.fullmatch("gpam_fairseq eval-lm: Model file not found: .*nothing.pt", sentence(capfd.readouterr().err))
+    assert toy.gpam(command, lines if command == "eval-lm" else tmp_path / "nowhere", *more, *saved) == 2
+    assert re.fullmatch(f"gpam_fairseq {command}: {wanted}", sentence(capfd.readouterr().err))
 
 
 def test_unknown_command(capfd):
@@ -296,13 +263,24 @@ def test_help_names_commands_and_options(arguments, code, capfd):
 
 
 def test_as_a_program(parallel, tmp_path):
-    """In a process of its own: the mistake's exit code, one line and no traceback; nothing was imported before."""
-    arguments = ["train", parallel, "--save-dir", tmp_path / "run", *NMT, "--attention", "softmax", "--lambda-neg", 1]
-    done = subprocess.run(
-        [sys.executable, "-m", "gpam_fairseq", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    """In a process of its own: the mistake's exit code, one line and no traceback; nothing was imported before, nor is
+    wandb until fairseq asks for it."""
+    wandb = pytest.importorskip("wandb")
+    program = """
+import atexit, runpy, sys
+def asked():
+    from fairseq.logging import progress_bar
+    print("wandb" in sys.modules, progress_bar.wandb.__version__)
+atexit.register(asked)
+runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
+"""
+    arguments = [*NMT, parallel, "--save-dir", tmp_path / "run", "--attention", "softmax", "--lambda-neg", 1]
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert sentence(done.stderr).startswith("gpam_fairseq train: attention 'softmax' has no option 'lambda_neg'")
+    wanted = "gpam_fairseq train: attention 'softmax' has no option 'lambda_neg' (it has no options)"
+    assert sentence(done.stderr) == wanted
+    assert done.stdout.split() == ["False", wandb.__version__]
 
 
 @pytest.fixture
@@ -321,18 +299,12 @@ def test_the_loader_refuses_to_run_code(hostile):
     assert not trace.exists()
 
 
-@pytest.mark.parametrize("command", ["generate", "validate"])
-def test_fairseqs_commands_refuse_too(hostile, command, parallel, capfd):
+@pytest.mark.parametrize("command", ["generate", "validate", "train"])
+def test_fairseqs_commands_refuse_too(hostile, command, parallel, tmp_path, capfd):
     checkpoint, trace = hostile
-    assert toy.gpam(command, parallel, "--task", "translation", "--max-tokens", 300, "--path", checkpoint) == 2
-    assert "could run any code" in capfd.readouterr().err
-    assert not trace.exists()
-
-
-def test_a_resumed_training_refuses_too(hostile, parallel, tmp_path, capfd):
-    checkpoint, trace = hostile
-    arguments = ["--arch", "gpam_nmt", "--max-tokens", 300, "--restore-file", checkpoint, "--save-dir", tmp_path]
-    assert toy.gpam("train", parallel, *arguments, *toy.sizes("encoder", "decoder")) == 2
+    resumed = [*NMT, "--restore-file", checkpoint, "--save-dir", tmp_path]
+    opened = [command, "--task", "translation", "--max-tokens", 300, "--path", checkpoint]
+    assert toy.gpam(*(resumed if command == "train" else opened), parallel) == 2
     assert "could run any code" in capfd.readouterr().err
     assert not trace.exists()
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import math
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -288,44 +286,45 @@ def test_a_word_that_is_no_truth_value_is_named(monkeypatch, capsys):
 # ------------------------------------------------------------------------------------------------------------ products
 
 _ON_AMD = """
-import builtins, ctypes, importlib, io, sys
+import builtins, ctypes, io, sys
 stock = builtins.open
 lie = io.StringIO("processor : 0\\nvendor_id : AuthenticAMD\\n")
 builtins.open = lambda name, *rest, **more: lie if name == "/proc/cpuinfo" else stock(name, *rest, **more)
 sys.prefix = sys.argv[1]
-importlib.import_module(sys.argv[2])
+import gpam_suite.run.worker  # which begins as all others do
 from gpam_fairseq.trainer import products
 import torch
-answer = getattr(ctypes.CDLL(None), products.FUNCTION, None)
-print(answer() if answer else None, products.state().told, products.state().slow, products.state().why)
+answer = ctypes.CDLL(None)[products.FUNCTION]()
+print(answer, products.state().told, products.state().slow, products.state().why)
 print(float(torch.ones(3, 3).mm(torch.ones(3, 3)).sum()))
 """
 
 
-def on_amd(prefix, process="gpam_fairseq", **variables):
-    """What a process on an AMD processor, whose environment is in ``prefix``, says of its matrix products."""
-    done = subprocess.run(
-        [sys.executable, "-c", _ON_AMD, str(prefix), process],
-        env={**os.environ, **variables},
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    said, product = done.stdout.splitlines()
-    assert product == "27.0"
-    return said
-
-
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="MKL's slow path is there only")
+@pytest.mark.skipif(not products._possible(), reason="MKL's slow path is there only")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_the_library_answers_for_mkl_on_amd_and_whatever_is_wrong_with_it_is_said(tmp_path):
-    assert on_amd(tmp_path).startswith("None False True slow: ")
+def test_the_library_answers_for_mkl_on_amd(tmp_path):
     library = tmp_path / "lib" / "gpam" / "intel_products.so"
     products.build(library)
-    assert on_amd(tmp_path, "gpam_suite.run.worker") == f"1 True False fast: {library}"  # which begins like the others
-    assert on_amd(tmp_path, GPAM_FAST="0").startswith("None False False switched off")
-    library.write_bytes(library.read_bytes()[:100])
-    assert on_amd(tmp_path).startswith(f"None False True slow: {library} cannot be used")
+    command = [sys.executable, "-c", _ON_AMD, str(tmp_path)]
+    done = subprocess.run(command, text=True, capture_output=True, check=True)
+    assert done.stdout.splitlines() == [f"1 True False fast: {library}", "27.0"]
+
+
+@pytest.mark.skipif(not products._possible(), reason="MKL's slow path is there only")
+def test_whatever_is_wrong_with_the_library_is_said(tmp_path, monkeypatch):
+    library = tmp_path / "intel_products.so"
+    monkeypatch.setattr(products, "_vendor", lambda: "AuthenticAMD")
+    monkeypatch.setattr(products, "library", lambda: library)
+    assert products._load() == (False, "slow: torch was loaded before gpam_fairseq", True)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert products._load()[1:] == (
+        f"slow: {library} is missing; install a C compiler and run 'make setup' again",
+        True,
+    )
+    library.write_bytes(b"\x7fELF")
+    assert products._load().slow and products._load().why.startswith(f"slow: {library} cannot be used")
+    monkeypatch.setenv(switch.VARIABLE, "0")
+    assert products._load() == (False, "switched off (GPAM_FAST=0 or gpu.fast=false)", False)
 
 
 def test_without_a_compiler_set_up_goes_on(tmp_path, monkeypatch):

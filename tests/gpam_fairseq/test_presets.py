@@ -67,17 +67,3 @@ def test_dagpam_adds_one_square_map_a_module(arch, types, more, total, percent, 
     places = len(total.split(".")[1])
     assert f"{softmax / 1e6:.{places}f}" == total
     assert f"{100 * added / softmax:.3f}" == percent
-
-
-@pytest.mark.parametrize(
-    "options, maps_a_head, lambdas",
-    [
-        (["--query-neg-heads", "per_head"], 1, 0),
-        (["--lambdas", "trainable"], None, 2),
-        (["--lambdas", "trainable_per_head"], None, 8),
-    ],
-)
-def test_options_of_dagpam_add_theirs(options, maps_a_head, lambdas):
-    softmax = count(build("gpam_iwslt_de_en", IWSLT))
-    added = count(build("gpam_iwslt_de_en", IWSLT, "--attention", "dagpam", *options)) - softmax
-    assert added == 18 * ((4 * maps_a_head if maps_a_head else 1) * 128**2 + lambdas)
