@@ -66,7 +66,7 @@ def example(monkeypatch, capsys):
 
 
 def test_the_small_gpt_learns_with_the_mechanism_named_and_writes(example):
-    code, printed, said = example("dagpam", "lambdas=trainable", "--updates", "40")
+    code, printed, said = example("dagpam", "lambdas=trainable", "--updates", "20")
     assert code == 0, said
     for name in ("softmax", "dagpam"):
         losses = [float(loss) for loss in re.findall(rf"{name} .*validation loss ([\d.]+)", printed)]

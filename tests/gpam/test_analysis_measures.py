@@ -136,13 +136,6 @@ def test_equal_tokens_have_no_residual(tokens):
     assert analysis.residual(x).row.tolist() == x[0].tolist()
 
 
-@pytest.mark.parametrize("size", [2, 3, 6])
-def test_residual_of_orthogonal_tokens(size):
-    # From the zero row each column and token sums to 1; no row does better: the unit vectors' centre has
-    # max_i (1 - r_i + sum of the others) >= 1 + (size - 2) mean(r), and columns 1 - r_j + (size - 1) r_j likewise.
-    assert analysis.residual_norm(torch.eye(size), tolerance=1e-9).item() == pytest.approx(1.0, rel=1e-7)
-
-
 def test_a_batch_is_its_members():
     x = numbers(2, 3, 7, 5)
     x[0, 1] = 3.0
@@ -262,32 +255,3 @@ def test_gradient_norms():
     for name, parameter in model.named_parameters():
         assert found[name] == pytest.approx(math.sqrt(sum(g**2 for g in parameter.grad.flatten().tolist())), rel=1e-5)
     assert analysis.gradient_norms({"only": model[0].weight}) == {"only": found["0.weight"]}
-
-
-# ----------------------------------------------------------------------------------------------- two layers, by hand
-
-
-def test_two_layers_by_hand():
-    """Uniform attention (all scores 0) over two tokens, with and without the skip connection."""
-    x = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
-    uniform = torch.full((2, 2), 0.5)
-    assert analysis.residual_norm(uniform @ x).item() == 0  # without a skip the first layer collapses
-    first = x + uniform @ x  # [[3, 1], [1, 3]]
-    second = first + uniform @ first  # [[5, 3], [3, 5]]
-    # Both differ from their mean row by 1 everywhere: columns and tokens sum to 2, and half the tokens' distance is 2.
-    for layer, cosine, singular in ((x, 0, (2, 2)), (first, 0.6, (4, 2)), (second, 30 / 34, (8, 2))):
-        one, two = singular
-        assert analysis.residual_norm(layer, tolerance=1e-9).item() == pytest.approx(2, rel=1e-7)
-        assert analysis.mean_cosine_similarity(layer).item() == pytest.approx(cosine)
-        assert analysis.singular_values(layer).tolist() == pytest.approx(singular)
-        assert analysis.stable_rank(layer).item() == pytest.approx((one**2 + two**2) / one**2)
-        p = one / (one + two)
-        assert analysis.effective_rank(layer).item() == pytest.approx(
-            math.exp(-p * math.log(p) - (1 - p) * math.log(1 - p))
-        )
-    # daGPAM whose positive branch looks at the token itself and whose negative one is uniform, lambdas 1 and 1:
-    # P = 2 I - U keeps the mean row and doubles every difference from it.
-    affine = 2 * torch.eye(2) - uniform
-    assert (affine @ x).tolist() == [[3.0, -1.0], [-1.0, 3.0]]
-    assert analysis.residual_norm(affine @ affine @ x, tolerance=1e-9).item() == pytest.approx(8, rel=1e-7)
-    assert analysis.negative_mass(affine).item() == pytest.approx(0.25)

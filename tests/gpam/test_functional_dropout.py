@@ -26,9 +26,9 @@ def seeded(seed, *args, **options):
     return dual_softmax(*args, **options)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", functional.BACKENDS)
 def test_the_seed_decides(backend):
-    args = inputs()
+    args = inputs(dtype=torch.float32)
     first, other, again = (seeded(seed, *args, dropout=0.3, backend=backend) for seed in (1, 2, 1))
     assert torch.equal(first, again) and not torch.allclose(first, other)
     assert not torch.allclose(dual_softmax(*args, dropout=0.3, backend=backend), again)  # the next call draws anew

@@ -7,8 +7,6 @@ import torch
 import toy
 
 NMT_TRAINING = {
-    "optimizer": "adam",
-    "lr": 0.005,
     "criterion": "label_smoothed_cross_entropy",
     "label_smoothing": 0.1,
     "max_tokens": 400,
@@ -16,9 +14,7 @@ NMT_TRAINING = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
     "share_decoder_input_output_embed": True,
-    "no_epoch_checkpoints": True,
     "no_progress_bar": True,
-    "num_workers": 0,
 }
 DAGPAM = {"attention": "dagpam", "lambda_pos": 0.4, "lambda_neg": 0.7, "lambdas": "trainable_per_head"}
 
@@ -46,6 +42,5 @@ def lines(tmp_path_factory) -> Path:
 def dagpam_checkpoint(parallel, tmp_path_factory) -> Path:
     """A translation model with daGPAM, trained by the command line until it translates."""
     folder = tmp_path_factory.mktemp("dagpam")
-    arguments = toy.flags({"arch": "gpam_iwslt_de_en", "save_dir": folder, **NMT_TRAINING, **DAGPAM})
-    assert toy.gpam("train", parallel, *arguments, *toy.sizes("encoder", "decoder")) == 0
+    assert toy.train(parallel, folder, "gpam_iwslt_de_en", **NMT_TRAINING, **DAGPAM) == 0
     return folder / "checkpoint_last.pt"

@@ -17,52 +17,39 @@ from fairseq import checkpoint_utils
 
 from gpam.errors import UsageError
 
-SHORT = {"optimizer": "adam", "lr": 0.005, "max_update": 3, "max_tokens": 300, "num_workers": 0, "log_format": "json"}
-LM = {**SHORT, "task": "language_modeling", "tokens_per_sample": 24, "save_interval_updates": 0}
 TRAINED = {
-    "gpam_lm": ("lm", {}),
-    "gpam_lm_wiki103": (
-        "lm",
-        {
-            "criterion": "adaptive_loss",
-            "ddp_backend": "legacy_ddp",
-            "adaptive_input_cutoff": "8,16",
-            "adaptive_softmax_cutoff": "8,16",
-            "decoder_input_dim": 32,
-            "decoder_output_dim": 32,
-        },
-    ),
-    "gpam_nmt": ("nmt", {}),
-    "gpam_wmt_en_de": ("nmt", {"activation_fn": "gelu"}),
+    "gpam_lm": {},
+    "gpam_lm_wiki103": {
+        "criterion": "adaptive_loss",
+        "ddp_backend": "legacy_ddp",
+        "adaptive_input_cutoff": "8,16",
+        "adaptive_softmax_cutoff": "8,16",
+        "decoder_input_dim": 32,
+        "decoder_output_dim": 32,
+    },
+    "gpam_nmt": {},
+    "gpam_wmt_en_de": {"activation_fn": "gelu"},
 }
-
-
-def train(data, folder, arch, kind, *more, **settings):
-    base = LM if kind == "lm" else SHORT
-    stacks = ["decoder"] if kind == "lm" else ["encoder", "decoder"]
-    arguments = toy.flags({"arch": arch, "save_dir": folder, "no_epoch_checkpoints": True, **base, **settings})
-    return toy.gpam("train", data, *arguments, *toy.sizes(*stacks), *more)
 
 
 @pytest.fixture(scope="module")
 def lm_checkpoint(lines, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm")
-    assert train(lines, folder, "gpam_lm", "lm", "--attention", "dagpam", "--lambda-neg", 0.7, max_update=60) == 0
+    assert toy.train(lines, folder, "gpam_lm", attention="dagpam", lambda_neg=0.7, max_update=60) == 0
     return folder / "checkpoint_last.pt"
 
 
 @pytest.mark.parametrize("arch", TRAINED)
 def test_presets_train_with_dagpam(arch, lines, parallel, tmp_path):
-    kind, settings = TRAINED[arch]
-    data = lines if kind == "lm" else parallel
-    options = ["--attention", "dagpam", "--lambda-neg", 0.5, "--query-neg-heads", "per_head"]
-    assert train(data, tmp_path, arch, kind, *options, **settings) == 0
+    settings, data = TRAINED[arch], lines if "_lm" in arch else parallel
+    dagpam = {"attention": "dagpam", "lambda_neg": 0.5, "query_neg_heads": "per_head"}
+    assert toy.train(data, tmp_path, arch, max_update=3, **dagpam, **settings) == 0
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
     model = state["cfg"]["model"]
     assert (model._name, model.attention, model.lambda_neg) == (arch, "dagpam", 0.5)
     assert model.activation_fn == settings.get("activation_fn", "relu")
     own = {name: tensor for name, tensor in state["model"].items() if ".mechanism." in name}
-    assert len(own) == (2 if kind == "lm" else 6)
+    assert len(own) == (2 if "_lm" in arch else 6)
     assert {tuple(tensor.shape) for tensor in own.values()} == {(4, 8, 8)}
     (loaded,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
         [str(tmp_path / "checkpoint_last.pt")], arg_overrides={"data": str(data)}

@@ -17,10 +17,11 @@ from gpam_fairseq.trainer.fast import fast_step, output_weight
 import pytest
 import torch
 import toy
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.optim.adam import Adam
+from fairseq.trainer import Trainer
 
 from gpam.attention.backends import calibration
 from gpam.attention.backends.compiled import library
@@ -221,56 +222,41 @@ def test_fused_adam_makes_fairseqs_updates(weight_decay):
 
 
 def logged(folder, lines, monkeypatch, fast, arch):
+    """The loss of every update."""
     monkeypatch.setenv(switch.VARIABLE, "1" if fast else "0")
     options = {
-        "task": "language_modeling", "arch": arch, "optimizer": "adam", "adam_betas": "(0.9, 0.98)", "lr": 0.0005,
-        "lr_scheduler": "inverse_sqrt", "warmup_updates": 100,
+        "adam_betas": "(0.9, 0.98)", "lr": 0.0005, "lr_scheduler": "inverse_sqrt", "warmup_updates": 100,
         "clip_norm": 1.0, "weight_decay": 0.01, "tokens_per_sample": 16, "max_tokens": 256, "max_update": 200,
         "sample_break_mode": "none", "dropout": 0.0, "attention_dropout": 0.0, "decoder_input_dim": 32,
         "decoder_output_dim": 32, "share_decoder_input_output_embed": True, "no_progress_bar": True,
-        "log_interval": 1, "num_workers": 0, "save_dir": folder, "disable_validation": True,
-        "no_epoch_checkpoints": True,
+        "log_interval": 1, "disable_validation": True,
     }  # fmt: skip
-    found = []
-    with pytest.MonkeyPatch.context() as patch:
-        from fairseq.trainer import Trainer
+    found, stock = [], Trainer._reduce_and_log_stats
 
-        stock = Trainer._reduce_and_log_stats
-        patch.setattr(
-            Trainer,
-            "_reduce_and_log_stats",
-            lambda self, logs, size, *rest: (
-                found.append(float(sum(log["loss"] for log in logs)) / size),
-                stock(self, logs, size, *rest),
-            )[1],
-        )
-        assert toy.gpam("train", lines, *toy.flags(options), *toy.sizes("decoder")) == 0
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
-    return found, state
+    def reduce_and_log(self, logs, size, *rest):
+        found.append(float(sum(log["loss"] for log in logs)) / size)
+        return stock(self, logs, size, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_reduce_and_log_stats", reduce_and_log)
+        assert toy.train(lines, folder, arch, **options) == 0
+    return found
 
 
 def test_200_updates_have_the_losses_of_stock_fairseq(lines, tmp_path, monkeypatch):
-    stock, _ = logged(tmp_path / "stock", lines, monkeypatch, fast=False, arch="transformer_lm")
-    fast, _ = logged(tmp_path / "fast", lines, monkeypatch, fast=True, arch="gpam_lm")
+    stock = logged(tmp_path / "stock", lines, monkeypatch, fast=False, arch="transformer_lm")
+    fast = logged(tmp_path / "fast", lines, monkeypatch, fast=True, arch="gpam_lm")
     assert len(stock) == len(fast) == 200
     assert stock[-1] < 0.7 * stock[0]  # something was learnt
     assert fast == pytest.approx(stock, abs=1e-4)
 
 
 def test_a_training_that_is_resumed_keeps_the_backends_that_it_began_with(lines, tmp_path):
-    options = {
-        "task": "language_modeling",
-        "arch": "gpam_lm",
-        "optimizer": "adam",
-        "lr": 0.001,
-        "tokens_per_sample": 16,
-    }
-    options |= {"max_tokens": 256, "sample_break_mode": "none", "num_workers": 0, "disable_validation": True}
+    options = {"tokens_per_sample": 16, "sample_break_mode": "none", "disable_validation": True}
     path, chosen = tmp_path / "backends.json", calibration.Choices(None, {"one 16 causal": ["materialised"]})
     try:
         for updates, began_with in ((1, calibration.of_machine()), (2, chosen)):
-            flags = toy.flags(options | {"save_dir": tmp_path, "max_update": updates})
-            assert toy.gpam("train", lines, *flags, *toy.sizes("decoder")) == 0
+            assert toy.train(lines, tmp_path, "gpam_lm", max_update=updates, **options) == 0
             assert calibration.current() == calibration.Choices.read(path) == began_with
             chosen.write(path)
     finally:

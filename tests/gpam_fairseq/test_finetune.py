@@ -11,27 +11,23 @@ from gpam.attention import build
 from gpam.attention.site import Site
 
 TRAINING = {
-    "optimizer": "adam",
     "lr": 0.0,  # the update changes nothing, so what is saved is what training started from
     "max_update": 1,
     "max_tokens": 400,
-    "num_workers": 0,
-    "no_epoch_checkpoints": True,
     "share_decoder_input_output_embed": True,
 }
 ZERO = ["--lambda-pos", 0, "--lambda-neg", 0]
 
 
 def train(data, folder, *more, **settings):
-    arguments = toy.flags({"save_dir": folder, **TRAINING, **settings})
-    return toy.gpam("train", data, "--arch", "gpam_iwslt_de_en", *arguments, *toy.sizes("encoder", "decoder"), *more)
+    return toy.train(data, folder, "gpam_iwslt_de_en", *more, **(TRAINING | settings))
 
 
 @pytest.fixture(scope="module")
 def softmax_checkpoint(parallel, tmp_path_factory):
     """Trained, so that its projections are no model's first."""
     folder = tmp_path_factory.mktemp("softmax")
-    assert train(parallel, folder, "--attention", "softmax", lr=0.005, max_update=30) == 0
+    assert train(parallel, folder, "--attention", "softmax", lr=0.005, max_update=10) == 0
     return folder / "checkpoint_last.pt"
 
 
