@@ -63,14 +63,8 @@ HALF = {"dtype": torch.bfloat16, "flash": True}
 )
 def test_choose_backend(case, branches, want):
     plain = {"head_dim": 64, "value_dim": 64, "causal": False, "dropout": 0.0, "dropout_on": "branches"}
-    plain |= {
-        "dtype": torch.float32,
-        "device_type": "cpu",
-        "flash": False,
-        "shared_keys": True,
-        "padded": False,
-        "compiled": False,
-    }
+    plain |= {"dtype": torch.float32, "device_type": "cpu", "flash": False, "shared_keys": True}
+    plain |= {"padded": False, "compiled": False}
     assert choose_backend(**(plain | case), branches=branches) == want
 
 

@@ -150,16 +150,6 @@ def test_refuses_what_no_mechanism_has():
         own(x, x, x, before_softmax=True)
 
 
-def test_state_dict_names_are_stock_ones_and_the_mechanisms():
-    stock, own = pair()
-    assert own.state_dict().keys() == stock.state_dict().keys()
-    assert_close(own.state_dict(), stock.state_dict(), rtol=0, atol=0)
-    stock, own = pair("dagpam", options={"lambdas": "trainable"})
-    extra = own.state_dict().keys() - stock.state_dict().keys()
-    assert extra == {"mechanism.query_neg", "mechanism.lambda_pos", "mechanism.lambda_neg"}
-    assert own.state_dict()["mechanism.query_neg"].shape == (WIDTH // HEADS, WIDTH // HEADS)
-
-
 def test_takes_over_the_mode_of_the_stock_module():
     stock = MultiheadAttention(WIDTH, HEADS, self_attention=True, dropout=0.5).eval()
     own = GPAMMultiheadAttention(stock, build("softmax", Site(WIDTH, HEADS, dropout=0.5)))

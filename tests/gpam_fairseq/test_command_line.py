@@ -144,10 +144,6 @@ MISTAKES = {
         [*NMT, "--attention", "dagpam", "--lambda-neg", "nan"],
         "option 'lambda_neg' of attention 'dagpam': got 'nan', wanted a finite number, for instance 0.5",
     ),
-    "choice": (
-        [*NMT, "--attention", "dagpam", "--lambdas", "trained"],
-        "option 'lambdas' of attention 'dagpam': got 'trained', wanted one of fixed, trainable, .*did you mean.*",
-    ),
     "no such option": ([*NMT, "--lambda-negg", "0.5"], "unrecognized arguments: --lambda-negg 0.5"),
     "heads": ([*NMT, "--attention", "dagpam", "--decoder-attention-heads", "5"], HEADS),
     "heads of a language model": (

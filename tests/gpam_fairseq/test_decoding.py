@@ -67,23 +67,6 @@ def test_beam_search_scores_as_the_whole_decoder(model, beam):
             assert_close(hypothesis["score"].double(), wanted.mean(), rtol=0, atol=1e-5)
 
 
-def test_greedy_search_takes_the_best_word(model):
-    words = toy.dictionary()
-    source = toy.padded_batch(words, LENGTHS)
-    for sentence, (hypothesis,) in zip(source, translate(model, words, source, beam=1), strict=True):
-        tokens = [words.eos()]
-        while len(tokens) <= len(hypothesis["tokens"]):
-            alone = sentence[sentence.ne(words.pad())][None]
-            with torch.no_grad():
-                logits = model(alone, torch.tensor([alone.shape[1]]), torch.tensor([tokens]))[0][0, -1]
-            logits[words.pad()] = float("-inf")
-            if len(tokens) == 1:
-                logits[words.eos()] = float("-inf")  # fairseq's least length is one word
-            forced = len(tokens) == len(hypothesis["tokens"]) and hypothesis["tokens"][-1] == words.eos()
-            tokens.append(words.eos() if forced else int(logits.argmax()))
-        assert tokens[1:] == hypothesis["tokens"].tolist()
-
-
 def test_padding_and_company_do_not_matter(model):
     words = toy.dictionary()
     source = toy.padded_batch(words, LENGTHS)

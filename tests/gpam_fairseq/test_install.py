@@ -52,18 +52,6 @@ def test_a_loaded_checkpoint_runs_the_mechanism(dagpam_checkpoint, lengths):
         check_attention(model, "dagpam", options | {"lambda_neg": 0.5})
 
 
-@pytest.mark.parametrize("arguments, modules", [(NMT, 6), (LM, 2)], ids=["nmt", "lm"])
-def test_training_runs_the_mechanism(arguments, modules):
-    words = toy.dictionary()
-    model = toy.build(*arguments, *DAGPAM, source=words)
-    calls = toy.Calls(model)
-    out = run(model, words) if arguments is NMT else model(toy.padded_batch(words, (5, 5)))[0]
-    out.sum().backward()
-    assert len(calls.count) == modules
-    assert calls.taken() == {1}
-    assert all(mechanism.query_neg.grad.abs().max() > 0 for _, mechanism in toy.mechanisms(model))
-
-
 def test_classes_are_what_stands_in_the_model():
     assert attention_classes(toy.build(*NMT, *DAGPAM)) == {
         f"{stack}.layers.{layer}.{name}": "DaGPAM"
@@ -107,15 +95,6 @@ def test_one_seed_is_one_start_whatever_the_attention(arguments):
     assert all(name.endswith(".mechanism.query_neg") for name in own)
     assert len({dagpam[name].sum().item() for name in own}) == len(own)
     assert not torch.equal(softmax["decoder.embed_tokens.weight"], other_seed["decoder.embed_tokens.weight"])
-
-
-def test_installing_leaves_the_random_state_alone():
-    model = toy.build("--arch", "transformer", *toy.sizes("encoder", "decoder"))
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    install_attention(model, "dagpam", {"query_neg_init": "xavier"})
-    assert torch.equal(torch.get_rng_state(), before)
-    assert len(list(toy.mechanisms(model))) == 6
 
 
 @pytest.mark.parametrize("attention", ["softmax", "dagpam", "differential", "differential_v2", "attnscale"])

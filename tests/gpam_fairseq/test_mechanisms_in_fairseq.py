@@ -234,10 +234,3 @@ def test_neutreno_stacks_are_apart_and_left_empty():
     stacks = [m.mechanism.stack for m in model.modules() if hasattr(m, "mechanism")]
     assert len({id(stack) for stack in stacks}) == 3
     assert not any(stack.tensors for stack in stacks)
-
-
-def test_options_reach_every_layer():
-    model = tiny_model("lm", "gfsa", options={"gfsa_order": 7})
-    assert {m.mechanism.options.gfsa_order for m in model.modules() if hasattr(m, "mechanism")} == {7}
-    with pytest.raises(UsageError, match="is GFSA with"):
-        check_attention(model, "gfsa", {})

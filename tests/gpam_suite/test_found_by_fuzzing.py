@@ -29,24 +29,28 @@ def sentence(capsys):
     return said
 
 
-@pytest.mark.parametrize("content", ["", "\n", "a\n", "#version: 0.2\na b c\n", "#version: 0.2\na\n"])
-def test_merges_that_are_none(content, sentence, tmp_path):
-    path = tmp_path / "codes.txt"
+def merges(path):
+    return segmenter("subword_nmt", path)
+
+
+@pytest.mark.parametrize(
+    ("read", "content"),
+    [
+        *((merges, content) for content in ("", "\n", "a\n", "#version: 0.2\na b c\n", "#version: 0.2\na\n")),
+        *((load_dictionary, content) for content in ("a\n", "a -1\n", "a 1e3\n", "a 1\na 2\n", "a 1\n\n")),
+        *((stored, content) for content in ("", "[1, 2]", "a: *b", "\x00")),
+    ],
+)
+def test_a_file_that_is_none_of_its_kind(read, content, sentence, tmp_path):
+    path = tmp_path / "file"
     path.write_text(content)
-    assert str(path) in sentence(lambda: segmenter("subword_nmt", path))
+    assert str(path) in sentence(lambda: read(path))
 
 
 def test_an_empty_list_of_merges(tmp_path):
     """subword-nmt itself ends the process over it."""
     (tmp_path / "codes.txt").write_text("#version: 0.2\n")
     assert segmenter("subword_nmt", tmp_path / "codes.txt")("ab c") == "a@@ b c"
-
-
-@pytest.mark.parametrize("content", ["a\n", "a -1\n", "a 1e3\n", "a 1\na 2\n", "a 1\n\n"])
-def test_a_dictionary_that_is_none(content, sentence, tmp_path):
-    path = tmp_path / "dict.txt"
-    path.write_text(content)
-    assert str(path) in sentence(lambda: load_dictionary(path))
 
 
 @pytest.mark.parametrize(
@@ -81,13 +85,6 @@ def test_a_part_of_a_configuration_that_is_nothing(node, sentence):
 def test_a_data_set_without_what_it_is_known_by(field, sentence):
     dataset = OmegaConf.to_container(OmegaConf.load(CONFIGS / "dataset" / "python_docs.yaml"))
     assert field in sentence(lambda: check_dataset({**dataset, field: None}))
-
-
-def test_a_stored_configuration_that_is_no_mapping(sentence, tmp_path):
-    path = tmp_path / "config.yaml"
-    for content in ("", "[1, 2]", "a: *b", "\x00"):
-        path.write_text(content)
-        assert str(path) in sentence(lambda: stored(path))
 
 
 def test_a_damaged_checkpoint_brings_no_advice_to_trust_it(sentence, tmp_path):
