@@ -1,6 +1,8 @@
 """Toy corpora and tiny models for the tests of the plugin, made and run through the plugin's own commands."""
 
 import argparse
+import copy
+import functools
 import os
 import random
 import sys
@@ -113,7 +115,13 @@ def build(
     source = source or dictionary()
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target or source)
     with utils.set_torch_seed(seed):
-        return models.build_model(training_config("no-data", *arguments).model, task)
+        return models.build_model(copy.deepcopy(_model_config(*map(str, arguments))), task)
+
+
+@functools.cache
+def _model_config(*arguments: str) -> Any:
+    """Composing it takes longer than everything else about a small model."""
+    return training_config("no-data", *arguments).model
 
 
 def mechanisms(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
