@@ -13,7 +13,7 @@ from gpam_suite.inside.analyse import look
 from gpam_suite.inside.lemma_checks import bounds
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import observed
-from gpam_suite.inside.texts import pairs_of, pairs_with_copies, text_for_maps, texts
+from gpam_suite.inside.texts import pairs_of, pairs_with_copies, texts
 
 PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
 """Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
@@ -41,7 +41,7 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(("task", "mechanism"), LOOKED_AT)
 def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     model, fairseq_task, prepared = made(task, mechanism)
-    found = look(model, fairseq_task, prepared, 1, maps=True)
+    found = look(model, fairseq_task, prepared, 1)
     roles = {"lm": {"decoder"}, "nmt": {"encoder", "decoder", "cross"}}[task]
     layers = {"lm": 2, "nmt": 1}[task]
     assert {module["role"] for module in found["modules"].values()} == roles
@@ -51,7 +51,6 @@ def test_every_mechanism_can_be_looked_at(made, task, mechanism):
         assert all(len(values) == 1 + layers for values in stream.values())
     own = [module for module in found["modules"].values() if module["role"] == "decoder"]
     assert own[-1]["shown"] == ("part" if mechanism in PARTIAL else "all")
-    assert set(found["maps"]["weights"]) == set(found["modules"])
     spoken_of = {path for path, name in attention_classes(model).items() if name in ("Softmax", "DaGPAM")}
     assert set(found["lemmas"]) == spoken_of
     assert all(norm > 0 for name, norm in found["gradients"].items() if name.startswith("value"))
@@ -131,7 +130,6 @@ def test_texts_are_of_the_test_set(made):
     _, task, prepared = made("nmt", "softmax")
     pairs = texts(task, prepared, 4)
     assert len({tuple(pair.target[0].tolist()) for pair in pairs}) == 4
-    assert len(text_for_maps(task, prepared).words["encoder"]) <= 14
 
 
 def test_alignment_is_that_of_the_weights(made):

@@ -73,7 +73,7 @@ def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=14
     return found_in(results)
 
 
-def test_the_figure_of_the_inside_has_a_panel_for_each_number(tmp_path):
+def test_the_figure_of_the_inside_has_every_seed_by_module_and_over_training(tmp_path):
     """Two modules; seed k has lambdas k / 10 and k / 5, and gradients that are k times as large."""
     made, modules, analyses = [], ("decoder.layers.0.self_attn", "decoder.layers.1.self_attn"), {}
     for model, seed in itertools.product(("softmax", "dagpam_trainable"), (1, 2, 3)):
@@ -84,6 +84,9 @@ def test_the_figure_of_the_inside_has_a_panel_for_each_number(tmp_path):
             make_record(experiment="lm_ptb", model=model, seed=seed, gradient_norms=norms, learned_scalars=learned)
         )
     for record in store(tmp_path, *made):
+        for update in (1, 100):
+            rows = {f"query/{path}": float(record["seed"] * update * (1 + 2 * k)) for k, path in enumerate(modules)}
+            append_history(record.folder, {"update": update, "split": "gradient", **rows})
         share = 0.1 * record["seed"]
         analyses[record.folder] = {
             "modules": {path: {"negative_mass": [share, 3 * share]} for path in modules},
@@ -91,17 +94,18 @@ def test_the_figure_of_the_inside_has_a_panel_for_each_number(tmp_path):
         }
     (found,) = read_aggregates(tmp_path)
     own = row_of(found, "dagpam_trainable")
-    panels = {axes.get_title(): axes for axes in painted(inside_models(found, own, analyses, "some"))}
+    lambdas, sums, negative, residual, by_module, over_training = painted(inside_models(found, own, analyses, "some"))
 
-    def drawn(title, label=own.label):
-        (line,) = (line for line in panels[title].lines if line.get_label() == label)
-        return [list(line.get_xdata()), list(line.get_ydata())]
+    def drawn(axes):
+        return {line.get_label(): [list(line.get_xdata()), list(line.get_ydata())] for line in axes.lines}
 
-    assert drawn(r"$\lambda_+$") == [[1, 2], pytest.approx([0.2, 0.2])]
-    assert drawn(r"Sum of a row, $1 + \lambda_+ - \lambda_-$") == [[1, 2], pytest.approx([0.8, 0.8])]
-    assert drawn("Share of negative weight") == [[1, 2], pytest.approx([0.4, 0.4])]
-    assert drawn("Relative residual") == [[0, 1, 2], pytest.approx([0.9, 0.5, 0.3])]
-    assert drawn("Gradient, query", "Softmax") == [[1, 2], pytest.approx([0.2, 0.2])]
+    lines = [list(line.get_ydata()) for line in lambdas.lines]
+    assert lines[:6] == [[value] * 2 for value in (0.1, 0.2, 0.3, 0.2, 0.4, 0.6)]  # lambda+ of each seed, then lambda-
+    assert [line.get_ydata()[0] for line in sums.lines[:3]] == pytest.approx([0.9, 0.8, 0.7])
+    assert drawn(negative) == {own.label: [[1, 2], pytest.approx([0.4, 0.4])]}
+    assert drawn(residual)[own.label] == [[0, 1, 2], pytest.approx([0.9, 0.5, 0.3])]
+    assert drawn(by_module)["Softmax"] == [[1, 2], pytest.approx([0.2, 0.2])]
+    assert drawn(over_training)["Softmax"] == [[1, 100], pytest.approx([4.0, 400.0])]
     assert inside_models(found, own, dict(list(analyses.items())[1:]), "some") is None
 
 

@@ -15,7 +15,7 @@ from gpam_suite.inside.perturb.perturb_runs import perturb
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.report.page import build
 from gpam_suite.report.panels import theory
-from gpam_suite.report.panels.inside import inside_runs
+from gpam_suite.report.panels.runs import inside_runs
 from gpam_suite.stats.aggregate import read_aggregates
 
 

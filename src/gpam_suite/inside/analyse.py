@@ -20,7 +20,7 @@ from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, finished_runs, opened
 from gpam_suite.inside.observe import NONE, observed
-from gpam_suite.inside.texts import SPLIT, Text, pairs_of, pairs_with_copies, text_for_maps, texts
+from gpam_suite.inside.texts import SPLIT, Text, pairs_of, pairs_with_copies, texts
 from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
@@ -51,27 +51,24 @@ def analyse(cfg: DictConfig) -> list[Path]:
 
 
 def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
-    """A run whose checkpoint or data is not there is left out, and keeps what was found before. The first seed of each
-    model also leaves the weight maps of one text."""
+    """A run whose checkpoint or data is not there is left out, and keeps what was found before."""
     finished = finished_runs(results, cfg.only)
 
     def work(record: Record) -> dict[str, Any]:
         if record["task"] not in cfg.texts:
             raise UsageError(f"a run of task '{record['task']}', which has nothing to look at here")
         run = opened(record, cfg.paths)
-        seeds = [other["seed"] for other in finished if other.folder.parent == record.folder.parent]
-        count, first = cfg.texts[record["task"]], record["seed"] == min(seeds)
-        return look(run.model(), run.task, run.prepared, count, maps=first)
+        return look(run.model(), run.task, run.prepared, cfg.texts[record["task"]])
 
     return each_run(results, finished, store.FOLDER, work, lambda found: not cfg.again)
 
 
-def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool = False) -> dict[str, Any]:
+def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, Any]:
     """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
 
     ``streams``, ``modules``, ``lemmas``; ``gradients``: norm of dL/dW of each attention map, L the mean over the texts
     of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; of a translation model its
-    :func:`alignment`; with ``maps`` the weights of one text, ``[heads, target, source]`` by module path, and its words.
+    :func:`alignment`.
     """
     chosen = texts(task, prepared, count)
     observations = [observed(model, text.arguments) for text in chosen]
@@ -82,8 +79,7 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int, *, maps: bool =
         "lemmas": lemma_checks.check(observations),
         "gradients": _gradients(model, chosen),
     }
-    found |= {"alignment": alignment(model, task, prepared)} if prepared.task == NMT.name else {}
-    return found | ({"maps": _maps(model, text_for_maps(task, prepared))} if maps else {})
+    return found | ({"alignment": alignment(model, task, prepared)} if prepared.task == NMT.name else {})
 
 
 def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
@@ -93,12 +89,6 @@ def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
     norms = measure(model).get("gradient", {})
     model.zero_grad()
     return norms
-
-
-def _maps(model: nn.Module, text: Text) -> dict[str, Any]:
-    weights = {path: one.weights for path, one in observed(model, text.arguments).attention.items()}
-    rounded = {path: None if w is None else w.double().round(decimals=3).tolist() for path, w in weights.items()}
-    return {"words": text.words, "weights": rounded}
 
 
 def alignment(model: nn.Module, task: Any, prepared: Any) -> dict[str, Any]:

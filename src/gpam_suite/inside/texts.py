@@ -14,7 +14,7 @@ from gpam_suite.evaluate.language_model import nll
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it
-_MAP_TOKENS = 14  # so many words can be read beside a weight map
+_FEW = 14  # words that can be read beside a picture of their weights
 _WORD = re.compile(r"\w{4,}")  # shorter ones stand on both sides by chance
 
 
@@ -43,17 +43,6 @@ def texts(task: Any, prepared: Any, count: int) -> list[Text]:
     return [_pair(task, dataset, index) for index in spread(longer, count)]
 
 
-def text_for_maps(task: Any, prepared: Any) -> Text:
-    """A text of the test set so short that its words can be read beside a weight map: at most 14 tokens where there is
-    one."""
-    if prepared.task == LM.name:
-        return next(_blocks(task, prepared, 1, _MAP_TOKENS))
-    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
-    lengths = [len(dataset[index]["source"]) for index in range(len(dataset))]
-    wanted = max([length for length in lengths if length <= _MAP_TOKENS] or lengths)
-    return _pair(task, dataset, lengths.index(wanted))
-
-
 def pairs_of(task: Any, count: int) -> list[Text]:
     """``count`` sentence pairs, evenly spread over the test set, of any length."""
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
@@ -66,9 +55,7 @@ def pairs_with_copies(task: Any, prepared: Any, count: int) -> list[Text]:
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
     lines = zip(read_lines(prepared.source_text(SPLIT)), read_lines(prepared.reference(SPLIT)), strict=True)
     copies = [len(set(_WORD.findall(source)) & set(_WORD.findall(target))) for source, target in lines]
-    short = [
-        i for i in range(len(dataset)) if max(map(len, (dataset[i]["source"], dataset[i]["target"]))) <= _MAP_TOKENS
-    ]
+    short = [i for i in range(len(dataset)) if max(map(len, (dataset[i]["source"], dataset[i]["target"]))) <= _FEW]
     most = sorted((index for index in short if copies[index]), key=lambda index: -copies[index])
     return [_pair(task, dataset, index) for index in most[:count]]
 

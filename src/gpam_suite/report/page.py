@@ -13,7 +13,7 @@ from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.panels import theory
-from gpam_suite.report.panels.inside import inside_runs
+from gpam_suite.report.panels.runs import inside_runs
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table

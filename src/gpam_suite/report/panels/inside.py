@@ -1,130 +1,107 @@
-"""The figure of what happens inside trained models: collapse by layer (the paper's figure 4), attention weights,
-lemmas, gradients, learned lambdas; from records and ``analysis/runs/`` alone."""
+"""The figure of what happens inside the trained models of a claim: by layer, and over training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpam_suite.inside.store import COMMAND, TITLES, read_runs
-from gpam_suite.records.folder import Record
-from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic
-from gpam_suite.report.provenance import caption
+from gpam_suite.records.folder import Record, read_history
+from gpam_suite.records.history_rows import GRADIENT, of_split
+from gpam_suite.report.model_looks import look_of_model
+from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, band, legend_below, logarithmic
 from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.sweep import symbol
 
-_WEIGHTS = {
-    "negative_mass": "Share of negative weight",
-    "entropy": "Entropy (nats)",
-    "first": "Weight of first token",
-}
-_LEMMAS = {
-    "tightness": "Lemma 1 or 4: bound / residual",
-    "jacobian_pos": r"Lemma 3: Jacobian norm of $P_+$",
-    "jacobian_neg": r"Lemma 3: Jacobian norm of $P_-$",
-    "opposition_cosine": r"Lemma 5: cosine of $S_-$ and $S_+$",
-}
-_ACROSS = 3
-_WHAT = (
-    "Inside the trained models, by layer (0: the embeddings; the paper's figure 4) and by attention module, cross "
-    "attention last: mean (line) and range (band) over seeds. Ranks and the relative residual fall, and cosine "
-    "similarity rises, as tokens become alike. Weights are means over heads, gradient norms medians over training. "
-    "`docs/analysis.md` says what is measured."
-)
-Analyses = Mapping[Path, Mapping[str, Any]]
-"""Folder of a run to what ``make analyse`` found in it."""
+_THIN = {"linewidth": 0.7, "alpha": 0.8}
+_MODULES = "Attention module, first to last"
+Seeds = Sequence[Sequence[float]]
 
 
-class Panel(NamedTuple):
-    """Numbers by layer or module: their title, what is counted, and from where."""
+def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
+    """Of softmax and ``row``, whose lambdas are learned: lambdas, sums of rows, negative weight, collapse, gradients.
 
-    title: str
-    counted: str = "Module"
-    first: int = 1
-    log: bool = False
-
-
-def inside_models(aggregate: Aggregate, row: Row, analyses: Analyses, name: str) -> Plot | None:
-    """Of softmax and ``row``, for a published page; None where a run of either was not looked into."""
+    None where a run of either was not looked into (``analyses``, by the folder of a run).
+    """
     rows = (aggregate.baseline, row)
     if not all(record.folder in analyses for one in rows for record in one.finished):
         return None
-    made = "Made by `python scripts/publish.py` from the records."
-    return _plot(name, aggregate, rows, analyses, f"{_WHAT} Models: {rows[0].label}; {row.label}. {made}")
-
-
-def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
-    """Of the models of somebody's own ``results``; None where nothing is known of any."""
-    analyses = read_runs(results, [record for row in aggregate.rows for record in row.finished])
-    rows = [(row, row.seeds) for row in aggregate.rows if any(_of_row(row, analyses))]
-    if not rows:
-        return None
-    shown = selected(aggregate, rows)
-    said = caption(aggregate, _WHAT, shown, then=f"{COMMAND} parts=[runs]", among=len(rows))
-    return _plot("inside", aggregate, [row for row, _ in shown], analyses, said)
-
-
-def _plot(name: str, aggregate: Aggregate, rows: Sequence[Row], analyses: Analyses, said: str) -> Plot:
-    """A panel for each number that one of the rows has."""
-    found = {row: _of_row(row, analyses) for row in rows}
-    panels = list(dict.fromkeys(panel for seeds in found.values() for own in seeds for panel in own))
-    down = -(-len(panels) // _ACROSS)
+    looked = {one: [analyses[record.folder] for record in one.finished] for one in rows}
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(down, _ACROSS, squeeze=False)
-        for axes, panel in zip(grid.flat, panels, strict=False):
-            for row in rows:
-                if seeds := [own[panel] for own in found[row] if panel in own]:
-                    layers = range(panel.first, panel.first + len(seeds[0]))
-                    band(axes, layers, seeds, {**look_of(aggregate, row), "markersize": 3}, row.label)
-            axes.set_title(panel.title, fontsize=7)
-            axes.set_xlabel(panel.counted, fontsize=7)
-            axes.tick_params(labelsize=7)
+        grid = figure.subplots(3, 2)
+        (lambdas, sums), (negative, residual), (by_module, over_training) = grid
+        pos, neg = (_learned(row.finished, kind) for kind in ("lambda_pos", "lambda_neg"))
+        _a_line_a_seed(lambdas, pos, r"$\lambda_+$", COLOURS[5])
+        _a_line_a_seed(lambdas, neg, r"$\lambda_-$", COLOURS[4])
+        total = [[1 + plus - minus for plus, minus in zip(*both, strict=True)] for both in zip(pos, neg, strict=True)]
+        _a_line_a_seed(sums, total, "", look_of_model(row.model)["color"])
+        for axes, level in ((lambdas, 0), (sums, 1)):
+            axes.axhline(level, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
+        for one, found in looked.items():
+            style = {**look_of_model(one.model), "marker": None}
+            if one is row:
+                _band(negative, [_negative(analysis) for analysis in found], one, style, first=1)
+            _band(residual, [_last(analysis["streams"])["residual"] for analysis in found], one, style, first=0)
+            medians = [_of_kind(record["gradient_norms"], "query") for record in one.finished]
+            _band(by_module, medians, one, style, first=1)
+            updates, norms = _over_training(one.finished)
+            band(over_training, updates, norms, style, one.label)
+        for axes in (by_module, over_training):
+            logarithmic(axes.yaxis)
+        titles = ("Learned lambdas", "Sum of a row of weights", "Share of negative weight", "Relative residual")
+        for axes, title in zip(
+            grid.flat, (*titles, "Query gradient by module", "Query gradient over training"), strict=True
+        ):
+            axes.set_title(title)
+            axes.set_xlabel(_MODULES)
             axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-            if panel.log:
-                logarithmic(axes.yaxis)
-        for axes in list(grid.flat)[len(panels) :]:
-            axes.set_visible(False)
+        residual.set_xlabel("Layer (0: the embeddings)")
+        over_training.set_xlabel("Updates")
         legend_below(figure)
 
-    return Plot(name, said, 0.9 + 1.7 * down, paint)
+    what = (
+        f"Inside the trained models, {aggregate.baseline.label} and {row.label}. Lambdas and the sums of rows that "
+        "they make (1 + lambda+ - lambda-; dashed: none, and softmax's 1): a line a seed. Share of negative weight, "
+        "relative residual behind each layer (it falls as tokens become alike: rank collapse) and norms of the loss' "
+        "gradient in the query projections (by module the median over training, over training the mean of the "
+        "modules): mean and range over seeds. Made by `python scripts/publish.py` from the records."
+    )
+    return Plot(name, what, 6.6, paint)
 
 
-def _of_row(row: Row, analyses: Analyses) -> list[dict[Panel, list[float]]]:
-    return [_numbers(record, analyses.get(record.folder, {})) for record in row.finished]
+def _learned(records: Iterable[Record], kind: str) -> list[list[float]]:
+    return [_of_kind(record["learned_scalars"], kind) for record in records]
 
 
-def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[float]]:
-    """What there is of a run, by its record and its analysis (empty, where it was not looked into); what some layer
-    lacks is left out."""
-    found: dict[Panel, list[float | None]] = {}
-    for stack, measures in analysis.get("streams", {}).items():
-        found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in TITLES.items()}
-    modules = _in_order(analysis.get("modules", {}))
-    for name, title in _WEIGHTS.items():
-        found[Panel(title)] = [fmean(module[name]) if name in module else None for module in modules]
-    for name, title in _LEMMAS.items():
-        checked = [own[name] for own in _in_order(analysis.get("lemmas", {})) if name in own]
-        found[Panel(title, log=name == "tightness")] = checked
-    gradients, learned = (record.data.get(name) or {} for name in ("gradient_norms", "learned_scalars"))
-    for kind in ("query", "key", "value"):
-        found[Panel(f"Gradient, {kind}", log=True)] = _of_kind(gradients, kind)
-    for kind in dict.fromkeys(name.partition("/")[0] for name in learned):
-        found[Panel(symbol(kind))] = _of_kind(learned, kind)
-    if record["options"].get("combination", "one_plus") == "one_plus":
-        both = zip(_of_kind(learned, "lambda_pos"), _of_kind(learned, "lambda_neg"), strict=False)
-        found[Panel(r"Sum of a row, $1 + \lambda_+ - \lambda_-$")] = [1 + pos - neg for pos, neg in both]
-    return {panel: numbers for panel, numbers in found.items() if numbers and None not in numbers}
+def _of_kind(values: Mapping[str, float], kind: str) -> list[float]:
+    """Those named ``<kind>/<module>``, in the order of the modules."""
+    return [value for name, value in values.items() if name.startswith(f"{kind}/")]
 
 
-def _of_kind(values: Mapping[str, float | None], kind: str) -> list[float | None]:
-    return _in_order({name: value for name, value in values.items() if name.startswith(f"{kind}/")})
+def _negative(analysis: Mapping[str, Any]) -> list[float]:
+    return [fmean(module["negative_mass"]) for module in analysis["modules"].values()]
 
 
-def _in_order(values: Mapping[str, Any]) -> list[Any]:
-    """By the path of a module, cross attention last."""
-    return [values[path] for path in sorted(values, key=lambda path: "encoder_attn" in path)]
+def _last(streams: Mapping[str, Any]) -> Any:
+    """The decoder, or the only stack."""
+    return list(streams.values())[-1]
+
+
+def _over_training(records: Iterable[Record]) -> tuple[list[int], Seeds]:
+    """Updates that all seeds have, and the norms there, means over modules."""
+    histories = [of_split(read_history(record.folder), GRADIENT) for record in records]
+    queries = [[of_module for name, of_module in own.items() if name.startswith("query/")] for own in histories]
+    updates = sorted(set.intersection(*(set(of_module) for own in queries for of_module in own)))
+    return updates, [[fmean(of_module[update] for of_module in own) for update in updates] for own in queries]
+
+
+def _a_line_a_seed(axes: Axes, seeds: Seeds, label: str, colour: str) -> None:
+    for index, values in enumerate(seeds):
+        axes.plot(range(1, 1 + len(values)), values, color=colour, label="" if index else label, **_THIN)
+
+
+def _band(axes: Axes, seeds: Seeds, row: Row, style: dict[str, Any], first: int) -> None:
+    band(axes, range(first, first + len(seeds[0])), seeds, style, row.label)

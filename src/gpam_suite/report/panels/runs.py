@@ -1,0 +1,117 @@
+"""The figure of what happens inside somebody's own trained models: collapse by layer (the paper's figure 4), attention
+weights, lemmas, gradients, learned lambdas; from records and ``analysis/runs/`` alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from matplotlib import ticker
+from matplotlib.figure import Figure
+
+from gpam_suite.inside.store import COMMAND, TITLES, read_runs
+from gpam_suite.records.folder import Record
+from gpam_suite.report.model_looks import look_of, selected
+from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic
+from gpam_suite.report.provenance import caption
+from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.sweep import symbol
+
+_WEIGHTS = {
+    "negative_mass": "Share of negative weight",
+    "entropy": "Entropy (nats)",
+    "first": "Weight of first token",
+}
+_LEMMAS = {
+    "tightness": "Lemma 1 or 4: bound / residual",
+    "jacobian_pos": r"Lemma 3: Jacobian norm of $P_+$",
+    "jacobian_neg": r"Lemma 3: Jacobian norm of $P_-$",
+    "opposition_cosine": r"Lemma 5: cosine of $S_-$ and $S_+$",
+}
+_ACROSS = 3
+_WHAT = (
+    "Inside the trained models, by layer (0: the embeddings; the paper's figure 4) and by attention module, cross "
+    "attention last: mean (line) and range (band) over seeds. Ranks and the relative residual fall, and cosine "
+    "similarity rises, as tokens become alike. Weights are means over heads, gradient norms medians over training. "
+    "`docs/analysis.md` says what is measured."
+)
+Analyses = Mapping[Path, Mapping[str, Any]]
+"""Folder of a run to what ``make analyse`` found in it."""
+
+
+class Panel(NamedTuple):
+    """Numbers by layer or module: their title, what is counted, and from where."""
+
+    title: str
+    counted: str = "Module"
+    first: int = 1
+    log: bool = False
+
+
+def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
+    """Of the models of somebody's own ``results``, a panel for each number that one of them has; None where nothing is
+    known of any."""
+    analyses = read_runs(results, [record for row in aggregate.rows for record in row.finished])
+    rows = [(row, row.seeds) for row in aggregate.rows if any(_of_row(row, analyses))]
+    if not rows:
+        return None
+    shown = selected(aggregate, rows)
+    found = {row: _of_row(row, analyses) for row, _ in shown}
+    panels = list(dict.fromkeys(panel for seeds in found.values() for own in seeds for panel in own))
+    down = -(-len(panels) // _ACROSS)
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(down, _ACROSS, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            for row, of_row in found.items():
+                if seeds := [own[panel] for own in of_row if panel in own]:
+                    layers = range(panel.first, panel.first + len(seeds[0]))
+                    band(axes, layers, seeds, {**look_of(aggregate, row), "markersize": 3}, row.label)
+            axes.set_title(panel.title, fontsize=7)
+            axes.set_xlabel(panel.counted, fontsize=7)
+            axes.tick_params(labelsize=7)
+            axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+            if panel.log:
+                logarithmic(axes.yaxis)
+        for axes in list(grid.flat)[len(panels) :]:
+            axes.set_visible(False)
+        legend_below(figure)
+
+    said = caption(aggregate, _WHAT, shown, then=f"{COMMAND} parts=[runs]", among=len(rows))
+    return Plot("inside", said, 0.9 + 1.7 * down, paint)
+
+
+def _of_row(row: Row, analyses: Analyses) -> list[dict[Panel, list[float]]]:
+    return [_numbers(record, analyses.get(record.folder, {})) for record in row.finished]
+
+
+def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[float]]:
+    """What there is of a run, by its record and its analysis (empty, where it was not looked into); what some layer
+    lacks is left out."""
+    found: dict[Panel, list[float | None]] = {}
+    for stack, measures in analysis.get("streams", {}).items():
+        found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in TITLES.items()}
+    modules = _in_order(analysis.get("modules", {}))
+    for name, title in _WEIGHTS.items():
+        found[Panel(title)] = [fmean(module[name]) if name in module else None for module in modules]
+    for name, title in _LEMMAS.items():
+        checked = [own[name] for own in _in_order(analysis.get("lemmas", {})) if name in own]
+        found[Panel(title, log=name == "tightness")] = checked
+    gradients, learned = (record.data.get(name) or {} for name in ("gradient_norms", "learned_scalars"))
+    for kind in ("query", "key", "value"):
+        found[Panel(f"Gradient, {kind}", log=True)] = _of_kind(gradients, kind)
+    for kind in dict.fromkeys(name.partition("/")[0] for name in learned):
+        found[Panel(symbol(kind))] = _of_kind(learned, kind)
+    if record["options"].get("combination", "one_plus") == "one_plus":
+        both = zip(_of_kind(learned, "lambda_pos"), _of_kind(learned, "lambda_neg"), strict=False)
+        found[Panel(r"Sum of a row, $1 + \lambda_+ - \lambda_-$")] = [1 + pos - neg for pos, neg in both]
+    return {panel: numbers for panel, numbers in found.items() if numbers and None not in numbers}
+
+
+def _of_kind(values: Mapping[str, float | None], kind: str) -> list[float | None]:
+    return _in_order({name: value for name, value in values.items() if name.startswith(f"{kind}/")})
+
+
+def _in_order(values: Mapping[str, Any]) -> list[Any]:
+    """By the path of a module, cross attention last."""
+    return [values[path] for path in sorted(values, key=lambda path: "encoder_attn" in path)]
