@@ -71,7 +71,7 @@ def test_language_models_side_by_side_end_in_a_table(tmp_path):
         ("softmax", 1, "finished"),
     ]
     assert "| softmax | 1 |" in ended.stdout
-    for kind in ("md", "csv", "tex"):
+    for kind in ("md", "csv"):
         assert (tmp_path / "tables" / f"lm_laptop.{kind}").is_file()
     assert (tmp_path / "README.md").is_file()
 

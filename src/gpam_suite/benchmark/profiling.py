@@ -5,7 +5,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
+from statistics import fmean
 from typing import Any, TypeVar
 
 import torch
@@ -60,10 +60,10 @@ def peak_bytes(work: Callable[[], Result], device: str = "cpu") -> tuple[int, Re
 
 
 def time_shares(work: Callable[[], object]) -> dict[str, float]:
-    """Kind of work to its share of the time on a CPU, medians over some runs; they add up to 1 but for that."""
+    """Kind of work to its share of the time on a CPU, means over some runs; they add up to 1."""
     work()
     samples = [_sample(work) for _ in range(_REPEATS)]
-    return {kind: median(sample[kind] for sample in samples) for kind in SHARES}
+    return {kind: fmean(sample[kind] for sample in samples) for kind in SHARES}
 
 
 def _sample(work: Callable[[], object]) -> dict[str, float]:

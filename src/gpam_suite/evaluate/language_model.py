@@ -27,6 +27,16 @@ class LanguageModelScore:
     words: int
     documents: list[dict[str, Any]]
 
+    @property
+    def perplexity(self) -> float:
+        """``exp(NLL / words)``, a line's end counted as a word: comparable across vocabularies and segmentations."""
+        return math.exp(self.nll / self.words)
+
+    @property
+    def token_perplexity(self) -> float:
+        """``exp(NLL / tokens)``: comparable only under the same segmentation."""
+        return math.exp(self.nll / self.tokens)
+
 
 @torch.no_grad()
 def token_nll(
@@ -124,11 +134,7 @@ def score_language_model(
 def evaluate(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """See :mod:`gpam_suite.evaluate.score`.
-
-    Perplexity is ``exp(NLL / words)``, a line's end counted as a word: comparable across vocabularies and
-    segmentations. That of tokens, ``exp(NLL / tokens)``, is comparable only under the same segmentation.
-    """
+    """See :mod:`gpam_suite.evaluate.score`."""
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):
         score = score_language_model(
@@ -139,8 +145,8 @@ def evaluate(
             context_window=evaluation.context_window,
             max_tokens=evaluation.max_tokens,
         )
-        metrics[f"{split}_perplexity"] = math.exp(score.nll / score.words)
-        metrics[f"{split}_token_perplexity"] = math.exp(score.nll / score.tokens)
+        metrics[f"{split}_perplexity"] = score.perplexity
+        metrics[f"{split}_token_perplexity"] = score.token_perplexity
         metrics[f"{split}_loss"] = score.nll / score.words
         if prepared.unit == "character":
             metrics[f"{split}_bits_per_character"] = score.nll / score.words / math.log(2)
