@@ -5,15 +5,15 @@ from gpam_fairseq.install import attention_classes
 
 import pytest
 import torch
-from runs import tiny, write_text
+from runs import tiny
 
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
-from gpam_suite.inside.analyse import look
+from gpam_suite.inside.analyse import alignment, look
 from gpam_suite.inside.lemma_checks import bounds
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import observed
-from gpam_suite.inside.texts import pairs_of, pairs_with_copies, texts
+from gpam_suite.inside.texts import pairs_given, pairs_of, texts
 
 PARTIAL = {"contranorm", "differential", "gated", "nap", "neutreno", "non"}
 """Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
@@ -25,10 +25,6 @@ LOOKED_AT += [("nmt", name) for name in names() if name != "neutreno"]
 def made(tmp_path_factory):
     """``made(task, mechanism)``: an untrained tiny model, its task and its data."""
     base = tmp_path_factory.mktemp("look")
-    text = write_text(base / "text-nmt", ("cs", "en"))
-    for language, more in (("cs", ["lemis kan", "pelin lemis", "kan"]), ("en", ["KAN lemis", "pelin lemis", "kan"])):
-        with (text / f"test.{language}").open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in more)
 
     def make(task, mechanism):
         shallow = ["++model.cog_softmax_layers=none"] if mechanism == "cog" else []  # else it wants three layers
@@ -46,7 +42,7 @@ def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     layers = {"lm": 2, "nmt": 1}[task]
     assert {module["role"] for module in found["modules"].values()} == roles
     assert set(found["streams"]) == roles - {"cross"}
-    assert ("alignment" in found) == (task == "nmt")
+    assert task == "lm" or alignment(model, fairseq_task, prepared, {})["pairs"]
     for stream in found["streams"].values():
         assert all(len(values) == 1 + layers for values in stream.values())
     own = [module for module in found["modules"].values() if module["role"] == "decoder"]
@@ -135,7 +131,8 @@ def test_texts_are_of_the_test_set(made):
 def test_alignment_is_that_of_the_weights(made):
     """Share of negative weight and sharpness of one pair, again from the formula; the picture is the last layer's."""
     model, task, prepared = made("nmt", "dagpam")
-    found = look(model, task, prepared, 1)["alignment"]
+    given = {"en-cs": [["PER KAN LIS", "lis kan per"], ["MOL", "mol"]]}
+    found = alignment(model, task, prepared, given)
     dataset = task.dataset("test")
     assert len(found["pairs"]) == min(200, len(dataset))
     (first,) = pairs_of(task, 1)
@@ -145,14 +142,17 @@ def test_alignment_is_that_of_the_weights(made):
     sharp = (size / size.sum(2, keepdim=True)).max(2).values
     assert found["pairs"][0] == pytest.approx([weights.shape[2], float(negative.mean()), float(sharp.mean())])
     assert len(dataset[0]["source"]) == found["pairs"][0][0]
-    copying = pairs_with_copies(task, prepared, 3)
-    assert [one["words"] for one in found["sentences"]] == [text.words for text in copying]
-    last = observed(model, copying[0].arguments).attention["decoder.layers.0.encoder_attn"].weights.mean(0)
+    pictures = pairs_given(task, prepared, given)
+    assert [one["words"] for one in found["sentences"]] == [text.words for text in pictures]
+    last = observed(model, pictures[0].arguments).attention["decoder.layers.0.encoder_attn"].weights.mean(0)
     assert torch.allclose(torch.tensor(found["sentences"][0]["weights"]), last, atol=6e-4)
 
 
-def test_sentences_that_copy_are_found(made):
-    """Two words, then one; three letters are no word, and all other pairs share none."""
+def test_sentences_are_read_in_the_direction_of_the_model(made):
     _, task, prepared = made("nmt", "dagpam")
-    found = [text.words["encoder"] for text in pairs_with_copies(task, prepared, 3)]
-    assert ["kan" in words for words in found] == [False, True]  # the copied words are not in the training text
+    lines = ["kan per", "PER"]
+    for given in ({"cs-en": [lines]}, {"en-cs": [lines[::-1]]}):
+        (text,) = pairs_given(task, prepared, given)
+        read = [task.source_dictionary.string(text.arguments["src_tokens"]), task.target_dictionary.string(text.target)]
+        assert [prepared.postprocess(line) for line in read] == lines
+    assert pairs_given(task, prepared, {"de-fr": [lines]}) == []

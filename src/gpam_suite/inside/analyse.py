@@ -1,14 +1,14 @@
 """``make analyse``: look at what there is, and leave the numbers as JSON."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpam_fairseq.trainer.histories import measure
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from gpam.analysis import negative_mass, sharpness
@@ -20,12 +20,12 @@ from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, finished_runs, opened
 from gpam_suite.inside.observe import NONE, observed
-from gpam_suite.inside.texts import SPLIT, Text, pairs_of, pairs_with_copies, texts
+from gpam_suite.inside.texts import SPLIT, Text, pairs_given, pairs_of, texts
 from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "depth", "runs")
-_PAIRS, _SENTENCES = 200, 3  # of a translation's test set, whose alignment is looked at
+_PAIRS = 200  # of a translation's test set, whose alignment is looked at
 
 
 def analyse(cfg: DictConfig) -> list[Path]:
@@ -53,12 +53,16 @@ def analyse(cfg: DictConfig) -> list[Path]:
 def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
     """A run whose checkpoint or data is not there is left out, and keeps what was found before."""
     finished = finished_runs(results, cfg.only)
+    pairs = OmegaConf.to_container(cfg.pairs)
 
     def work(record: Record) -> dict[str, Any]:
         if record["task"] not in cfg.texts:
             raise UsageError(f"a run of task '{record['task']}', which has nothing to look at here")
         run = opened(record, cfg.paths)
-        return look(run.model(), run.task, run.prepared, cfg.texts[record["task"]])
+        model = run.model()
+        found = look(model, run.task, run.prepared, cfg.texts[record["task"]])
+        translates = record["task"] == NMT.name
+        return found | ({"alignment": alignment(model, run.task, run.prepared, pairs)} if translates else {})
 
     return each_run(results, finished, store.FOLDER, work, lambda found: not cfg.again)
 
@@ -67,19 +71,17 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, An
     """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
 
     ``streams``, ``modules``, ``lemmas``; ``gradients``: norm of dL/dW of each attention map, L the mean over the texts
-    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens; of a translation model its
-    :func:`alignment`.
+    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens.
     """
     chosen = texts(task, prepared, count)
     observations = [observed(model, text.arguments) for text in chosen]
-    found = {
+    return {
         "texts": {"split": SPLIT, "count": len(chosen), "tokens": [text.target.numel() for text in chosen]},
         "streams": measures.streams(observations),
         "modules": measures.modules(observations),
         "lemmas": lemma_checks.check(observations),
         "gradients": _gradients(model, chosen),
     }
-    return found | ({"alignment": alignment(model, task, prepared)} if prepared.task == NMT.name else {})
 
 
 def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
@@ -91,21 +93,21 @@ def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
     return norms
 
 
-def alignment(model: nn.Module, task: Any, prepared: Any) -> dict[str, Any]:
+def alignment(model: nn.Module, task: Any, prepared: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the cross attention of ``model`` does; empty where there is none, or no weights to be had.
 
     ``pairs``: of evenly spread sentences ``[tokens of the source, share of negative weight, sharpness]``, means over
-    layers and heads. ``sentences``: of some that copy words from the source ``words`` of both sides and ``weights``
-    ``[target, source]`` of the last layer, mean over heads.
+    layers and heads. ``sentences``: of the ``given`` pairs (:func:`pairs_given`) the ``words`` of both sides, and
+    ``weights`` ``[target, source]`` of the last layer, mean over heads.
     """
     seen = list(_seen(model, pairs_of(task, _PAIRS)))
-    copying = list(_seen(model, pairs_with_copies(task, prepared, _SENTENCES)))
     pairs = [
         [text.arguments["src_tokens"].numel(), float(negative_mass(cross).mean()), float(sharpness(cross).mean())]
         for text, cross in seen
     ]
     pictures = [
-        {"words": text.words, "weights": cross[-1].mean(0).round(decimals=3).tolist()} for text, cross in copying
+        {"words": text.words, "weights": cross[-1].mean(0).round(decimals=3).tolist()}
+        for text, cross in _seen(model, pairs_given(task, prepared, given))
     ]
     return {"pairs": pairs, "sentences": pictures} if pairs else {}
 

@@ -1,21 +1,19 @@
 """The texts that a model reads while it is looked at, the same for every model: of the test set, evenly spread."""
 
 import dataclasses
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gpam_suite.common.tasks import LM
-from gpam_suite.data.text.lines import read_lines
+from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.evaluate.language_model import nll
+from gpam_suite.evaluate.translation import sentences_of
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it
-_FEW = 14  # words that can be read beside a picture of their weights
-_WORD = re.compile(r"\w{4,}")  # shorter ones stand on both sides by chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +47,19 @@ def pairs_of(task: Any, count: int) -> list[Text]:
     return [_pair(task, dataset, index) for index in spread(range(len(dataset)), count)]
 
 
-def pairs_with_copies(task: Any, prepared: Any, count: int) -> list[Text]:
-    """The ``count`` pairs of at most 14 tokens a side that share most words of four characters or more: names, numbers,
-    loan words. Of pairs that share as many, the first; those that share none are left out."""
-    dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
-    lines = zip(read_lines(prepared.source_text(SPLIT)), read_lines(prepared.reference(SPLIT)), strict=True)
-    copies = [len(set(_WORD.findall(source)) & set(_WORD.findall(target))) for source, target in lines]
-    short = [i for i in range(len(dataset)) if max(map(len, (dataset[i]["source"], dataset[i]["target"]))) <= _FEW]
-    most = sorted((index for index in short if copies[index]), key=lambda index: -copies[index])
-    return [_pair(task, dataset, index) for index in most[:count]]
+def pairs_given(task: Any, prepared: Any, sentences: Mapping[str, Any]) -> list[Text]:
+    """The pairs of ``sentences`` in the languages of a translation: a list by ``de-en``, read backwards for en-de."""
+    one, other = prepared.source_lang, prepared.target_lang
+    pairs = sentences.get(f"{one}-{other}") or [pair[::-1] for pair in sentences.get(f"{other}-{one}", ())]
+    if not pairs:
+        return []
+    encoders = Encoder.of(prepared, one, task.source_dictionary), Encoder.of(prepared, other, task.target_dictionary)
+    sources, targets = (
+        [encoder.ids(f"{line}\n") for line in lines]
+        for encoder, lines in zip(encoders, zip(*pairs, strict=True), strict=True)
+    )
+    dataset = sentences_of(sources, task, targets)
+    return [_pair(task, dataset, index) for index in range(len(pairs))]
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Figures of the cross attention of a claim's models: by length of the source, and on sentences that copy words."""
+"""Figures of a claim's cross attention: by length of the source, and on sentences with names and numbers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +50,7 @@ def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
 
 
 def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
-    """The cross attention of softmax and of ``row``, first seed, on sentences whose translation copies words."""
+    """The cross attention of softmax and of ``row``, first seed, on sentences with names and numbers."""
     looked = _looked(aggregate, row, analyses)
     first = {one: own[min(own)]["sentences"] for one, own in looked.items()}
     if not first or not all(first.values()):
@@ -66,8 +66,8 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
         figure.colorbar(image, ax=list(grid.flat), label="Attention weight", shrink=0.6, extend="both")
 
     what = (
-        f"Cross attention of the last layer, mean over heads, seed {min(looked[row])}, on the short pairs of the test "
-        "set that share most words. Rows: what the decoder has read; columns: the source. Violet is negative, white "
+        f"Cross attention of the last layer, mean over heads, seed {min(looked[row])}, on sentences of our own, with "
+        "names and numbers to copy. Rows: what the decoder has read; columns: the source. Violet is negative, white "
         f"zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the same. {_MADE}"
     )
     return Plot(name, what, 0.4 + 2.3 * count, paint)
