@@ -114,7 +114,7 @@ def test_what_was_done_is_kept_and_a_lost_checkpoint_is_named(finished, tmp_path
     assert looked.stat().st_mtime_ns == before and json.loads(noisy.read_text()) == found  # what was found stays
 
 
-def test_runs_of_other_tasks_are_named(tmp_path, caplog):
+def test_runs_with_nothing_to_look_at_are_named(tmp_path, caplog):
     protocol = {"unit": "answer", "decoding": "given", "length": 16, "split": "test", "checkpoint": "best"}
     record = make_record(experiment="e", protocol=protocol, metrics={"test_accuracy": 30.0})
     store(tmp_path / "results", record | {"task": "recall"})
@@ -122,6 +122,9 @@ def test_runs_of_other_tasks_are_named(tmp_path, caplog):
     assert perturb(composed(*places(tmp_path), root="perturb")) == []
     assert "which has nothing to look at here" in caplog.text
     assert "only language models and translation of sentences" in caplog.text
+    store(tmp_path / "results", make_record(experiment="recurrent") | {"attention_modules": {}})
+    assert analyse(composed(*places(tmp_path), "parts=[runs]", "only=recurrent", root="analyse")) == []
+    assert "a network without attention" in caplog.text
 
 
 def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):

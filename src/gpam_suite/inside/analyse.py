@@ -58,6 +58,8 @@ def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
     def work(record: Record) -> dict[str, Any]:
         if record["task"] not in cfg.texts:
             raise UsageError(f"a run of task '{record['task']}', which has nothing to look at here")
+        if not record["attention_modules"]:
+            raise UsageError("a network without attention, which has nothing to look at here")
         run = opened(record, cfg.paths)
         model = run.model()
         found = look(model, run.task, run.prepared, cfg.texts[record["task"]])
