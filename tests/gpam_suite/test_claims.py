@@ -16,6 +16,7 @@ from gpam_suite.report.early import row_of
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
+from gpam_suite.report.panels.training import trainings
 from gpam_suite.stats import claim as claims
 from gpam_suite.stats import inside_claim
 from gpam_suite.stats.aggregate import read_aggregates
@@ -148,6 +149,25 @@ def test_the_figure_shows_what_each_seed_gains(tmp_path):
     paper = next(line for line in axes.lines if line.get_label() == "the paper's gain")
     assert paper.get_xdata()[0] == pytest.approx(100 * (1 - 106.38 / 108.26))
     assert claimed_gains({}, "some") is None
+
+
+def test_the_figure_of_trainings_shows_how_far_ahead_each_seed_is(tmp_path):
+    found = experiment(tmp_path, [0.0, 0.0, 0.0])
+    lower = {1: 0.99, 2: 0.98, 3: 0.94}
+    (aggregate,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
+    for row in aggregate.rows:  # alike at update 200; softmax alone is validated at 400
+        for record in row.finished:
+            factor = lower[record["seed"]] if row.model == "dagpam_trainable" else 1.0
+            validations = {200: 100.0, 300: 90.0 * (1 + 0.1 * record["seed"]) * factor}
+            for update, perplexity in (validations | ({400: 90.0} if row is aggregate.baseline else {})).items():
+                own = {"update": update, "split": "valid", "token_perplexity": perplexity}
+                append_history(record.folder, own | {"loss_bits": math.log2(perplexity)})
+    perplexities, ahead = painted(trainings(aggregate, found, "some"))
+    assert list(perplexities.lines[0].get_xdata()) == [200, 300, 400]
+    assert list(ahead.lines[0].get_xdata()) == [200, 300]
+    assert list(ahead.lines[0].get_ydata()) == pytest.approx([0, (1 + 2 + 6) / 3])
+    paper = next(line for line in ahead.lines if line.get_label() == "the paper's gain")
+    assert paper.get_ydata()[0] == pytest.approx(100 * (1 - 106.38 / 108.26))
 
 
 NOISE = [0.003, -0.004, 0.001, 0.005, -0.002, -0.003, 0.0]

@@ -29,6 +29,7 @@ from gpam_suite.report.panels import across
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
+from gpam_suite.report.panels.training import trainings
 from gpam_suite.report.plotting import render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
@@ -183,7 +184,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     for found in aggregates:
         if one := whole.get(found.experiment):
             row = row_of(found, one.claim.model)
-            figures.append(across.curves(titles, [found], f"curves-{found.experiment}"))
+            figures.append(trainings(found, one, f"curves-{found.experiment}"))
             figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
     texts = {pages / name: (pages / name).read_text(encoding="utf-8") for name in PAGES}
     asked = {match[3] for text in texts.values() for match in PART.finditer(text)}

@@ -1,8 +1,9 @@
 """The figure of the claims: what every seed gains, beside what the paper says it should."""
 
-import math
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -10,7 +11,15 @@ from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.stats.claim import Finding
 
-_PRIMARY, _SECONDARY, _PAPER = COLOURS[0], "#777777", COLOURS[2]
+_PRIMARY, _SECONDARY = COLOURS[0], "#777777"
+PAPER = {
+    "color": COLOURS[2],
+    "linestyle": (0, (1.2, 1.2)),
+    "linewidth": 1.2,
+    "zorder": 1,
+    "label": "the paper's gain",
+}
+"""How the paper's gain looks."""
 
 
 def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
@@ -43,8 +52,7 @@ def _panel(axes: Axes, found: Finding) -> None:
             ends = [_shown(found, end) for end in (one.gain.low, one.gain.high)]
             axes.plot(ends, [index - 0.14] * 2, color=colour, linewidth=1.3)
     axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
-    paper = {"color": _PAPER, "linestyle": (0, (1.2, 1.2)), "linewidth": 1.2, "zorder": 1}
-    axes.axvline(_shown(found, found.effect), **paper, label="the paper's gain")
+    axes.axvline(_shown(found, found.effect), **PAPER)
     names = [" against ".join(one.labels) for one in found.comparisons]
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -54,6 +62,11 @@ def _panel(axes: Axes, found: Finding) -> None:
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
 
 
+def percent_lower(gain: Any) -> Any:
+    """By how many percent a perplexity is lower than another, of the difference of their logarithms."""
+    return 100 * -np.expm1(-gain)
+
+
 def _shown(found: Finding, gain: float) -> float:
     """Percent of perplexity, or points."""
-    return 100 * (1 - math.exp(-gain)) if found.metric in LOWER_IS_BETTER else gain
+    return float(percent_lower(gain)) if found.metric in LOWER_IS_BETTER else gain
