@@ -11,7 +11,7 @@ _TITLES_OF_TEXT = (
     "Perturbation, Weights lie in, Negative, Source, Departs from its source, Causal, Cross, Incremental, "
     "Option, Default, Meaning, Setting, Fact, Number, Promise, Test, Figure, Experiment, "
     "Quantity on the validation set, Row of the paper, What, Column, Stack, Projection, Network, Claim, "
-    "The paper, Verdict, Trained?, Against"
+    "The paper, Verdict, Trained?, Against, Inside the models"
 )
 _TEXT_COLUMNS = set(_TITLES_OF_TEXT.split(", "))
 """Titles of columns that are set to the left."""

@@ -13,8 +13,8 @@ from gpam_suite.stats.claim import Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 PAPER = {
-    "color": COLOURS[2],
-    "linestyle": (0, (1.2, 1.2)),
+    "color": COLOURS[6],
+    "linestyle": (0, (6, 2, 1.2, 2)),
     "linewidth": 1.2,
     "zorder": 1,
     "label": "the paper's gain",

@@ -60,6 +60,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
             axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         residual.set_xlabel("Layer (0: the embeddings)")
         over_training.set_xlabel("Updates")
+        over_training.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
         legend_below(figure)
 
     what = (
