@@ -28,6 +28,10 @@ def serving(**files: bytes) -> Iterator[Served]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionResetError):  # the client had enough
+                super().handle()
+
         def do_GET(self) -> None:
             wanted = self.headers.get("Range")
             served.asked.append((self.path, wanted))
