@@ -10,6 +10,7 @@ from scipy import integrate, special
 
 from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
+from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.early import row_of
@@ -233,14 +234,43 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
     assert last_gain(record) == pytest.approx(2**0.1 - 1)
 
 
-def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):
-    scaled = [
-        make_record(
-            experiment="lm_ptb", model="softmax_scaled", seed=seed, value=94.0 * math.exp(0.01 * math.sin(seed) + noise)
-        )
-        for seed, noise in enumerate(NOISE, start=1)
+def scaled():
+    """Seven seeds of the control, a little better than softmax's."""
+    noisy = [94.0 * math.exp(0.01 * math.sin(seed) + noise) for seed, noise in enumerate(NOISE, start=1)]
+    return [
+        make_record(experiment="lm_ptb", model="softmax_scaled", seed=seed, value=value)
+        for seed, value in enumerate(noisy, start=1)
     ]
-    found = experiment(tmp_path, seven(EFFECT), more=scaled)
+
+
+def test_an_arm_is_compared_when_its_planned_seeds_are_there(tmp_path):
+    found = experiment(tmp_path, seven(EFFECT), more=scaled()[:6])
+    assert [one.model for one in found.comparisons] == ["dagpam_trainable"]  # the plan has seven of softmax_scaled
+    store(tmp_path, *(make_record(experiment="lm_ptb", model="gated", seed=seed, value=90.0) for seed in (1, 2)))
+    assert len(found_in(tmp_path).comparisons) == 1
+    store(tmp_path, make_record(experiment="lm_ptb", model="gated", seed=3, status="diverged", reason="loss"))
+    assert [one.model for one in found_in(tmp_path).comparisons] == ["dagpam_trainable", "gated"]
+
+
+def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):
+    """Two modules of two heads; the control's rows sum to a quarter, and were looked into in all its seeds."""
+    experiment(tmp_path, seven(EFFECT), more=scaled())
+    (found,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
+    sums = {"softmax": 1.0, "softmax_scaled": 0.25}
+    for record in (record for row in found.rows if row.model in sums for record in row.finished):
+        weights = {"row_sum": [sums[record["model"]], sums[record["model"]] + 0.02 * record["seed"]]}
+        analysis = {"modules": {name: weights | {"negative_mass": [0.0, 0.0]} for name in ("a", "b")}}
+        analysis |= {"config_hash": record["config_hash"], "streams": {"decoder": {"residual": [0.5]}}}
+        write(path_of_run(tmp_path, record), analysis)
+    said = found_in(tmp_path)
+    assert [(one.row_sum, one.negative) for one in said.weights] == [(pytest.approx(1.04), 0), (pytest.approx(0.29), 0)]
+    (table,) = (text for path, text in render_claims(tmp_path, [found]).items() if path.suffix == ".md")
+    gain = next(line for line in table.splitlines() if line.endswith("| 0.29 | 0.00 |")).split(" | ")[1]
+    assert gain in next(line for line in table.splitlines() if "| Softmax | 7 |" in line and gain in line)
+
+
+def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):
+    found = experiment(tmp_path, seven(EFFECT), more=scaled())
     names = [(one.model, one.other) for one in found.comparisons]
     assert names == [
         ("dagpam_trainable", "softmax"),

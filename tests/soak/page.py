@@ -5,21 +5,22 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 from gpam_suite.common.files import write_atomically
 from gpam_suite.records import environment
 from soak.parts import Part, named
 
 PAGE = environment.ROOT / "docs" / "reliability.md"
-RECORDS = environment.ROOT / "results" / "reliability"
+RECORDS = environment.ROOT / "results" / "reliability.json"
+"""Name of a part to its record."""
 _ROW = re.compile(r"^\| (?P<promise>.+) \| (?P<test>`[^`]+`) \| .*`make soak PARTS=(?P<part>[\w-]+)`.* \|$", re.M)
 
 
 def soak(part: Part) -> Path:
     """Do the part's work and leave its record; a broken promise raises, and an earlier record goes."""
     (promise,) = (row["promise"] for row in _ROW.finditer(PAGE.read_text(encoding="utf-8")) if row["part"] == part.name)
-    path = _record(part)
-    path.unlink(missing_ok=True)
+    _keep(part, None)
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     record = {
         "part": part.name,
@@ -32,7 +33,7 @@ def soak(part: Part) -> Path:
         "hardware": environment.hardware(),
         "git": environment.git(),
     }
-    return write_atomically(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return _keep(part, record)
 
 
 def page() -> str:
@@ -46,11 +47,20 @@ def page() -> str:
 
 def _figure(part: Part) -> str:
     """The sentence with the part's figures, and how long they took."""
-    if not _record(part).is_file():
+    record = _records().get(part.name)
+    if record is None:
         return f"not run yet: `make soak PARTS={part.name}`"
-    record = json.loads(_record(part).read_text(encoding="utf-8"))
     return f"{part.figure.format(**record['figures'])} (`{record['command']}`, {record['seconds']:,.0f} s)"
 
 
-def _record(part: Part) -> Path:
-    return RECORDS / f"{part.name}.json"
+def _records() -> dict[str, Any]:
+    return json.loads(RECORDS.read_text(encoding="utf-8"))
+
+
+def _keep(part: Part, record: dict[str, Any] | None) -> Path:
+    """Put ``record`` in the place of the part's earlier one; None takes that away."""
+    records = {name: kept for name, kept in _records().items() if name != part.name}
+    if record is not None:
+        records[part.name] = record
+    text = json.dumps(dict(sorted(records.items())), indent=1, ensure_ascii=False, allow_nan=False)
+    return write_atomically(RECORDS, text + "\n")

@@ -40,7 +40,8 @@ def verdicts(said: Mapping[str, Finding]) -> str:
 
 
 def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
-    """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``inside-table-``, what is in them."""
+    """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``weights-``, what their weights sum
+    to; ``inside-table-``, what else is in them."""
     there = {found.experiment: found for found in aggregates}
     parts = {}
     for name in read_claims():
@@ -49,6 +50,7 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
         parts |= {
             f"claim-{name}": "\n".join(_tests(found)) if found else "Softmax and the model are not published yet.\n",
             f"scores-{name}": short_table(there[name]) if found and found.whole else waits,
+            f"weights-{name}": _weights(found) if found and found.whole else waits,
             f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
         }
     return parts
@@ -61,7 +63,7 @@ def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, 
     for name, found in findings(results, aggregates).items():
         if found.whole:
             files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), *_inside(found)])
+        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), _weights(found), *_inside(found)])
         files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
     return files
 
@@ -90,6 +92,20 @@ def _tests(found: Finding) -> list[str]:
             [_row(found, one) for one in (primary, *secondary)],
         ),
     ]
+
+
+def _weights(found: Finding) -> str:
+    """Every arm that was looked into: what its rows of weights sum to, beside what it gains; nothing where none was."""
+    if not found.weights:
+        return ""
+    baseline = found.comparisons[0].labels[1]
+    gains = {one.labels[0]: _interval(found, one) for one in found.comparisons if one.labels[1] == baseline}
+    head = ["Model", f"Gain over {baseline} [95 %]", "Sum of a row of weights", "Share of negative weight"]
+    lines = [
+        [one.label, gains.get(one.label, MISSING), number(one.row_sum, 2), number(one.negative, 2)]
+        for one in found.weights
+    ]
+    return markdown(head, lines)
 
 
 def _inside(found: Finding) -> list[str]:

@@ -21,13 +21,14 @@ from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
 from gpam_suite.stats.curves import validation
-from gpam_suite.stats.inside_claim import QuantityInside, inside
+from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weights
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
 NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether trained"
 MOST_GAIN = 0.01
 """Of the last tenth of training, in a model that is trained."""
+_SEEDS_OF_OTHERS = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Claim:
     paper: dict[str, float] | float
     seeds: int
     controls: list[str]
+    seeds_of: dict[str, int]
     references: dict[str, Any]
 
     def effect(self, metric: str) -> float:
@@ -80,8 +82,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that is said of a claim. ``verdict`` is None, and ``inside`` empty, until the primary comparison has the
-    plan's seeds."""
+    """All that is said of a claim. ``verdict`` is None, ``inside`` and ``weights`` are empty, until the primary
+    comparison has the plan's seeds; a secondary one is left out until its arm has them."""
 
     claim: Claim
     metric: str
@@ -90,6 +92,7 @@ class Finding:
     gate: Gate
     comparisons: tuple[Comparison, ...]
     inside: tuple[QuantityInside, ...]
+    weights: tuple[Weights, ...]
 
     @property
     def whole(self) -> bool:
@@ -125,13 +128,17 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     primary = _compare(aggregate, rows[claim.model], aggregate.baseline, effect, primary=True)
     if primary is None:
         return None
-    others = [(row, aggregate.baseline) for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
-    others += [(rows[claim.model], rows[name]) for name in claim.controls if name in rows]
+    arms = [row for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
+    arms = [row for row in arms if len(row.records) >= claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS)]
+    others = [(row, aggregate.baseline) for row in arms]
+    others += [(rows[claim.model], rows[name]) for name in claim.controls if rows.get(name) in arms]
     secondary = _corrected([one for pair in others if (one := _compare(aggregate, *pair, effect))])
     trained = gate(aggregate.baseline, _references(results, claim, there))
-    said = verdict(primary, trained) if len(primary.seeds) >= claim.seeds else None
-    looked = inside(results, aggregate, rows[claim.model]) if said else ()
-    return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked)
+    whole = min(len(row.records) for row in (aggregate.baseline, rows[claim.model])) >= claim.seeds
+    said = verdict(primary, trained) if whole else None
+    looked = inside(results, aggregate, rows[claim.model]) if whole else ()
+    weighed = weights(results, [aggregate.baseline, rows[claim.model], *arms]) if whole else ()
+    return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked, weighed)
 
 
 def verdict(primary: Comparison, trained: Gate) -> str:

@@ -1,7 +1,7 @@
-"""What happens inside the trained models of a claim, softmax's and the model's, and whether any of it goes with the
-score of a run."""
+"""What happens inside the trained models of a claim: what the rows of weights of every arm sum to, what is inside
+softmax's and the model's, and whether any of it goes with the score of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -26,17 +26,41 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
     """Of a run, by what they are called: means over modules (and heads); gradients are medians over training, and the
     residual is that of the last stack, the decoder."""
     pos, neg = (mean_of(record.data.get("learned_scalars"), name) for name in ("lambda_pos", "lambda_neg"))
-    shares = [share for module in analysis["modules"].values() for share in module["negative_mass"]] if analysis else []
     return {
         "lambda+": pos,
         "lambda-": neg,
         "Sum of a row, 1 + lambda+ - lambda-": None if pos is None or neg is None else 1 + pos - neg,
-        "Share of negative weight": fmean(shares) if shares else None,
+        "Share of negative weight": _of_weights(analysis, "negative_mass") if analysis else None,
         "Relative residual behind the last layer": list(analysis["streams"].values())[-1]["residual"][-1]
         if analysis
         else None,
         "Gradient norm of the query projections": mean_of(record.data.get("gradient_norms"), "query"),
     }
+
+
+def _of_weights(analysis: Analysis, name: str) -> float:
+    return fmean(value for module in analysis["modules"].values() for value in module[name])
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a row of weights sums to in the models of a row of the table, and its share of negative weight: means over
+    queries, heads, modules and seeds."""
+
+    label: str
+    row_sum: float
+    negative: float
+
+
+def weights(results: Path, rows: Iterable[Row]) -> tuple[Weights, ...]:
+    """Of each row whose finished runs were all looked into (``make analyse``)."""
+    found = []
+    for row in rows:
+        looked = read_runs(results, row.finished).values()
+        if row.finished and len(looked) == len(row.finished):
+            means = [fmean(_of_weights(one, name) for one in looked) for name in ("row_sum", "negative_mass")]
+            found.append(Weights(row.label, *means))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
