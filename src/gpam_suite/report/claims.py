@@ -75,7 +75,7 @@ def _tests(found: Finding) -> list[str]:
         paper = f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({effect})"
     standing = [
         markdown(["Claim", "The paper", *_STANDING], [[claim.title, paper, *_standing(found)]]),
-        f"Trained?: {'; '.join(found.gate.reasons)}.\n",
+        f"Trained? {'; '.join(found.gate.reasons)}.\n",
     ]
     if not found.whole:
         return standing

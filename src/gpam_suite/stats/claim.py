@@ -207,12 +207,12 @@ def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:
             parts.append((None, f"{name}: not there yet"))
         else:
             better = turned(metric, mean) > turned(metric, score)
-            parts.append((better, f"{name}: {score:.2f}, {baseline.label} {mean:.2f}"))
+            parts.append((better, f"{baseline.label} {mean:.2f} against {name} {score:.2f}"))
     gains = [last_gain(record) for record in baseline.finished]
     if not gains or None in gains:
-        parts.append((None, "gain of the last tenth of training: not known"))
+        parts.append((None, "the last tenth of training: not known"))
     else:
-        parts.append((max(gains) < MOST_GAIN, f"gain of the last tenth of training: at most {100 * max(gains):.2f} %"))
+        parts.append((max(gains) < MOST_GAIN, f"the last tenth of training gained at most {100 * max(gains):.2f} %"))
     known = [part for part, _ in parts]
     trained = False if False in known else None if None in known else True
     return Gate(trained, tuple(reason for _, reason in parts))
