@@ -86,7 +86,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     row = next(line for line in parts.splitlines() if line.startswith("| Penn Treebank, 15 layers"))
     assert "108.26 | 106.38 | -1.74 % | +2.00 % [" in row
     assert row.endswith("7 of 7 seeds | none: not known whether trained | not known yet |")
-    assert "5-gram: 150.00, Softmax 100.20" in parts
+    assert "Softmax 100.20 against 5-gram 150.00" in parts
 
 
 @pytest.mark.parametrize(
