@@ -10,7 +10,7 @@ from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINAB
 APART = len(COLOURS)
 """More models than this in one panel cannot be told apart."""
 SELECTED = "selected: softmax and daGPAM, then the best and the worst of the others by their score"
-MODELS = (BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softmax_scaled")
+MODELS = (BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softmax_scaled", "dagpam_trainable_sum_one")
 """These have one look in all figures: the main comparison (the first three), and what is to be seen beside it."""
 Item = TypeVar("Item", bound=tuple[Any, ...])
 

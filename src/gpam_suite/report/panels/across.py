@@ -15,7 +15,7 @@ from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Ro
 from gpam_suite.stats.curves import Curve, learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
-DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled")
+DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled", "dagpam_trainable_sum_one")
 _ACROSS = 3
 _FEW = 8  # quartiles of fewer values say nothing
 

@@ -13,7 +13,7 @@ from gpam_suite.stats.claim import Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 PAPER = {
-    "color": COLOURS[6],
+    "color": "#882255",  # no model's
     "linestyle": (0, (6, 2, 1.2, 2)),
     "linewidth": 1.2,
     "zorder": 1,

@@ -17,9 +17,10 @@ from gpam_suite.stats.curves import Curve, learning_curve, title
 
 
 def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
-    """Of softmax and those of :data:`DRAWN` that have enough seeds; None where a side was not validated twice."""
+    """Of softmax and those of :data:`DRAWN` that ``said`` compares; None where a side was not validated twice."""
     baseline = aggregate.baseline
-    drawn = filter(None, (row_of(aggregate, model) for model in DRAWN))
+    compared = {one.model for one in said.comparisons}
+    drawn = filter(None, (row_of(aggregate, model) for model in DRAWN if model in compared))
     curves = {row: curve for row in (baseline, *drawn) if (curve := learning_curve(row))}
     if baseline not in curves or len(curves) < 2:
         return None
@@ -29,13 +30,13 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
         for row, curve in curves.items():
             band(perplexity, curve.updates, curve.values, look_of(aggregate, row), row.label)
         logarithmic(perplexity.yaxis)
-        perplexity.set_ylabel(f"{title(aggregate.task)} (log scale)")
+        perplexity.set_title(title(aggregate.task))
         for row, gains in _ahead(aggregate, curves):
             band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
         ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
         if aggregate.metric in LOWER_IS_BETTER:
             ahead.axhline(percent_lower(said.effect), **PAPER)
-        ahead.set_ylabel("Percent lower than softmax's, same seed")
+        ahead.set_title("Percent below softmax of the same seed")
         for axes in (perplexity, ahead):
             axes.set_xlabel("Updates")
         legend_below(figure)
