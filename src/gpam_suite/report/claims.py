@@ -29,13 +29,15 @@ _WHAT = {
 def verdicts(said: Mapping[str, Finding]) -> str:
     """A line for each row of the paper (``results/paper/dagpam.yaml``). ``said`` is by the experiment that is the row's
     ``claim``; until there is one, ``here`` of the row says how it stands."""
-    head = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Change", *_STANDING]
+    head = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Paper: gain", *_STANDING]
     lines = []
     for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
         base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
-        change = percent(own / base - 1) if base and own else MISSING
+        gain = MISSING
+        if base and own:
+            gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
         here = _standing(found) if found else [MISSING, row["here"], MISSING]
-        lines.append([row["row"], number(base), number(own), change, *here])
+        lines.append([row["row"], number(base), number(own), gain, *here])
     return markdown(head, lines)
 
 
