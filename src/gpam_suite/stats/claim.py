@@ -8,7 +8,7 @@ effect of interest, is the paper's gain on the same scale.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import yaml
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.evaluate.kneser_ney import reference_file
+from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
@@ -41,8 +42,8 @@ class Claim:
     paper: dict[str, float] | float
     seeds: int
     controls: list[str]
-    seeds_of: dict[str, int]
     references: dict[str, Any]
+    seeds_of: dict[str, int] = field(default_factory=dict)
 
     def effect(self, metric: str) -> float:
         """``D``: the paper's gain, on the scale of the comparisons; ``paper`` has its two scores, or the gain alone."""
@@ -136,8 +137,10 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     trained = gate(aggregate.baseline, _references(results, claim, there))
     whole = min(len(row.records) for row in (aggregate.baseline, rows[claim.model])) >= claim.seeds
     said = verdict(primary, trained) if whole else None
-    looked = inside(results, aggregate, rows[claim.model]) if whole else ()
-    weighed = weights(results, [aggregate.baseline, rows[claim.model], *arms]) if whole else ()
+    shown = [aggregate.baseline, rows[claim.model], *arms]
+    analyses = read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
+    looked = inside(analyses, aggregate, rows[claim.model]) if whole else ()
+    weighed = weights(analyses, shown)
     return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked, weighed)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Aggregate, Row
@@ -52,11 +51,11 @@ class Weights:
     negative: float
 
 
-def weights(results: Path, rows: Iterable[Row]) -> tuple[Weights, ...]:
+def weights(analyses: Mapping[Path, Analysis], rows: Iterable[Row]) -> tuple[Weights, ...]:
     """Of each row whose finished runs were all looked into (``make analyse``)."""
     found = []
     for row in rows:
-        looked = read_runs(results, row.finished).values()
+        looked = [analyses[record.folder] for record in row.finished if record.folder in analyses]
         if row.finished and len(looked) == len(row.finished):
             means = [fmean(_of_weights(one, name) for one in looked) for name in ("row_sum", "negative_mass")]
             found.append(Weights(row.label, *means))
@@ -83,12 +82,11 @@ class QuantityInside:
     with_score: tuple[RankCorrelation | None, RankCorrelation | None]
 
 
-def inside(results: Path, aggregate: Aggregate, row: Row) -> tuple[QuantityInside, ...]:
-    """What is inside the runs of ``row``, beside softmax's; what ``make analyse`` finds of them is read from
-    ``results``."""
+def inside(analyses: Mapping[Path, Analysis], aggregate: Aggregate, row: Row) -> tuple[QuantityInside, ...]:
+    """What is inside the runs of ``row``, beside softmax's; ``analyses`` has what ``make analyse`` found, by the folder
+    of a run."""
     rows = aggregate.baseline, row
     records = [record for one in rows for record in one.finished]
-    analyses = read_runs(results, records)
     known = {record: _quantities(record, analyses.get(record.folder)) for record in records}
     scores = [
         {seed: turned(aggregate.metric, score) for seed, score in one.values(aggregate.metric).items()} for one in rows

@@ -7,15 +7,15 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
-from gpam_suite.report.early import HALF, HALF_SUM, row_of
-from gpam_suite.report.model_looks import look_of, look_of_model
+from gpam_suite.report.early import row_of
+from gpam_suite.report.model_looks import MODELS, look_of, look_of_model
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.report.tables import metric_title
-from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
+from gpam_suite.stats.aggregate import BASELINE, FIXED, Aggregate, Row
 from gpam_suite.stats.curves import Curve, learning_curve, title
 from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
-DRAWN = (FIXED, TRAINABLE, HALF, HALF_SUM, "softmax_scaled", "dagpam_trainable_sum_one")
+DRAWN = MODELS[1:]
 _ACROSS = 3
 _FEW = 8  # quartiles of fewer values say nothing
 
