@@ -51,12 +51,10 @@ def test_lengths_beside_a_vectors(length):
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 30])
-@pytest.mark.parametrize("tile", [1, 5000, 1 << 20])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_any_tiling_gives_the_same(kept, tile, threads, monkeypatch):
+def test_any_division_of_the_work_gives_the_same(kept, threads, monkeypatch):
     """Also with the probabilities computed again in the backward pass, and on more than one thread."""
     monkeypatch.setattr(module, "KEPT_BYTES", kept)
-    monkeypatch.setattr(module, "TILE_BYTES", tile)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     for separate in (False, True):
         options = {"mask": "full", "weights": "token", "separate_keys": separate, "batch": 5}
@@ -180,7 +178,7 @@ def test_a_library_that_is_not_there_or_broken_is_done_without(content, another,
 
 
 def test_a_library_that_gives_other_numbers_is_not_used(another, tmp_path, monkeypatch):
-    source = tmp_path / "rows.c"
+    source = tmp_path / "attention.c"
     source.write_text(library.SOURCE.read_text(encoding="utf-8").replace("1.0f / 24", "1.1f / 24"), encoding="utf-8")
     monkeypatch.setattr(library, "SOURCE", source)
     assert "does not work" in library.build()
@@ -200,11 +198,11 @@ def test_building_says_what_became_of_it(tmp_path, monkeypatch):
         patch.setattr(library.c_library.shutil, "which", lambda name: None)
         assert library.build(tmp_path / "a.so").startswith("no C compiler: ")
     with monkeypatch.context() as patch:
-        patch.setattr(library, "SOURCE", tmp_path / "rows.c")
-        (tmp_path / "rows.c").write_text("this is no C", encoding="utf-8")
+        patch.setattr(library, "SOURCE", tmp_path / "attention.c")
+        (tmp_path / "attention.c").write_text("this is no C", encoding="utf-8")
         assert "failed" in library.build(tmp_path / "a.so")
-    assert "cannot be written" in library.build(tmp_path / "rows.c" / "a.so")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.c"]
+    assert "cannot be written" in library.build(tmp_path / "attention.c" / "a.so")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["attention.c"]
 
 
 def test_the_library_is_of_this_source_and_this_processor(monkeypatch):

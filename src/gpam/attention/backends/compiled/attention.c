@@ -1,7 +1,9 @@
-/* What stands between the products of an attention call: one pass over each row, forward and backward. And dropout.
+/* Attention of whole heads, forward and backward: the products, and what stands between them. And dropout.
 
-   Rows of scores are `width` floats apart, a multiple of LANE; a row sees its first `seen` keys, those of a padded
-   sequence but the hidden ones. Loops run over whole lanes. */
+   Heads of all sequences are numbered through. Of a head, BLOCK query rows are computed at a time: their scores are
+   [branches, rows, width], `width` keys in whole lanes. A row sees its first `seen` keys, of a padded sequence but the
+   hidden ones. What a head reads is copied into memory of its thread, so that every product runs over whole lanes and
+   in the cache. */
 
 #include <float.h>
 #include <stdint.h>
@@ -11,28 +13,38 @@
 #if defined(__AVX512F__)
 #define LANE 16
 #define NUMBERS {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define MOST_ROWS 8
 #elif defined(__AVX2__)
 #define LANE 8
 #define NUMBERS {0, 1, 2, 3, 4, 5, 6, 7}
+#define MOST_ROWS 4
 #else
 #define LANE 4
 #define NUMBERS {0, 1, 2, 3}
+#define MOST_ROWS 4
 #endif
+#define BLOCK 16
 #define SIGN 0x80000000u
 #define INLINE inline __attribute__((always_inline))
 
+/* [batch, heads, length, d]: the distances of sequences, heads and rows, in floats. */
 typedef struct {
-    int64_t heads, branches, rows, width;
-    int64_t head_stride, branch_stride;         /* of scores, in floats */
-    int64_t first, source;                      /* the first row's position; the number of keys */
-    int64_t weight_branch, weight_head, weight_row; /* strides of weights */
-    int64_t sequence_heads, hidden_width;       /* heads of a sequence; length of its row of hidden keys */
-    int64_t first_head;                         /* of these, among the heads of all sequences */
-    int64_t causal, combined;                   /* combined: one mask for the sum of the branches */
-    uint64_t seed;                              /* of the dropout's random numbers */
-    uint32_t threshold;                         /* of 2^32: dropped below; 0: no dropout */
-    float kept_scale;                           /* 1 / (1 - p) */
-} Tile;
+    float *at;
+    int64_t sequence, head, row;
+} Rows;
+
+typedef struct {
+    int64_t first_head, heads, sequence_heads; /* the heads to compute; heads of a sequence */
+    int64_t branches, keys;                    /* keys: one for all branches, or one a branch */
+    int64_t target, source, head_dim, value_dim;
+    int64_t weight_branch, weight_head, weight_row; /* distances of weights */
+    int64_t hidden_width;                      /* length of a sequence's row of hidden keys: whole lanes */
+    int64_t causal, combined;                  /* combined: one mask for the sum of the branches */
+    uint64_t seed;                             /* of the dropout's random numbers */
+    uint32_t threshold;                        /* of 2^32: dropped below; 0: no dropout */
+    float kept_scale;                          /* 1 / (1 - p) */
+    float scale;                               /* of the scores */
+} Call;
 
 /* A lane of a row, as GCC and Clang make vectors of it on any processor; comparisons give masks of all bits. */
 typedef float floats __attribute__((vector_size(4 * LANE), aligned(4), may_alias));
@@ -42,22 +54,34 @@ typedef uint8_t bytes __attribute__((vector_size(LANE), aligned(1), may_alias));
 
 static const ints LANES = NUMBERS;
 
+static INLINE int64_t padded(int64_t count) { return (count + LANE - 1) / LANE * LANE; }
 static INLINE floats only(ints mask, floats x) { return (floats)(mask & (ints)x); } /* elsewhere 0 */
 static INLINE floats either(ints mask, floats x, floats y) { return (floats)((mask & (ints)x) | (~mask & (ints)y)); }
 
+#if defined(__clang__)
+static INLINE floats chosen(floats x, floats y, ints from) { /* number i: of x and y behind it the from[i]-th */
+    floats z;
+    for (int i = 0; i < LANE; i++) z[i] = from[i] < LANE ? x[from[i]] : y[from[i] - LANE];
+    return z;
+}
+#else
+#define chosen __builtin_shuffle
+#endif
+
 static INLINE float largest(floats x) {
-    for (int width = LANE / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
+    for (int width = LANE / 2; width; width /= 2) {
+        floats y = chosen(x, x, LANES ^ width);
+        x = either(x > y, x, y);
+    }
     return x[0];
 }
 
 static INLINE float sum_of(floats x) {
-    for (int width = LANE / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) x[i] += x[i + width];
+    for (int width = LANE / 2; width; width /= 2) x += chosen(x, x, LANES ^ width);
     return x[0];
 }
 
-/* exp(x) for x <= 0, to about one unit in the last place: 2^n e^r with |r| <= ln(2) / 2 and a polynomial of degree 6. */
+/* exp(x) for x <= 0, to about one unit in the last place: 2^n e^r, |r| <= ln(2) / 2, by a polynomial of degree 6. */
 static INLINE floats exponential(floats x) {
     const floats lowest = x * 0 - 87.0f;
     x = either(x < lowest, lowest, x);
@@ -87,15 +111,57 @@ static INLINE ints visible(int32_t k, int32_t seen, const uint8_t *hidden) {
     return mask;
 }
 
-/* Scores into probabilities, the sign bit set where dropped; their weighted sum, without the dropped, into `sum_out`. */
+/* A product of matrices, or a sum with it: left [rows, depth], right [depth, width], with distances of their own. */
+typedef struct {
+    const float *left;
+    int64_t left_row, left_column;
+    const float *right;
+    int64_t right_row, right_lane;
+    float *out;
+    int64_t out_row, depth, add;
+} Product;
+
+static INLINE void corner(const Product *p, int64_t row, int64_t column, const int rows, const int lanes) {
+    const float *left = p->left + row * p->left_row, *right = p->right + column / LANE * p->right_lane;
+    float *out = p->out + row * p->out_row + column;
+    floats sum[MOST_ROWS][2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < lanes; j++) sum[i][j] = p->add ? *(floats *)(out + i * p->out_row + j * LANE) : (floats){0};
+    for (int64_t k = 0; k < p->depth; k++)
+        for (int j = 0; j < lanes; j++) {
+            floats of_right = *(const floats *)(right + k * p->right_row + j * p->right_lane);
+            for (int i = 0; i < rows; i++) sum[i][j] += left[i * p->left_row + k * p->left_column] * of_right;
+        }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < lanes; j++) *(floats *)(out + i * p->out_row + j * LANE) = sum[i][j];
+}
+
+static INLINE void columns(const Product *p, int64_t row, int64_t width, const int rows) {
+    int64_t column = 0;
+    for (; column + 2 * LANE <= width; column += 2 * LANE) corner(p, row, column, rows, 2);
+    if (column < width) corner(p, row, column, rows, 1);
+}
+
+static void multiply(Product p, int64_t rows, int64_t width) {
+    int64_t row = 0;
+    for (; row + MOST_ROWS <= rows; row += MOST_ROWS) columns(&p, row, width, MOST_ROWS);
+#if MOST_ROWS > 4
+    if (rows - row >= 4) columns(&p, row, width, 4), row += 4;
+#endif
+    if (rows - row >= 2) columns(&p, row, width, 2), row += 2;
+    if (rows - row >= 1) columns(&p, row, width, 1);
+}
+
+/* Scores into probabilities, the sign bit set where dropped; their weighted sum, without the dropped, into `out`. */
 static INLINE void forward_row(
-    const Tile *t, float *restrict s, float *restrict out, const uint8_t *restrict hidden, int32_t seen, float weight,
+    const Call *c, float *restrict s, float *restrict out, const uint8_t *restrict hidden, int32_t seen, float weight,
     int add, uint64_t row, int drop)
 {
     const floats none = (floats){0} - FLT_MAX;
     floats tops = none, totals = {0};
-    words low = (words){0} + ((uint32_t)row ^ (uint32_t)t->seed); /* random numbers are a function of seed, row and key */
-    words high = mixed((words){0} + (uint32_t)(row >> 32) + (uint32_t)(t->seed >> 32));
+    /* random numbers are a function of seed, row and key */
+    words low = (words){0} + ((uint32_t)row ^ (uint32_t)c->seed);
+    words high = mixed((words){0} + (uint32_t)(row >> 32) + (uint32_t)(c->seed >> 32));
     for (int32_t k = 0; k < seen; k += LANE) {
         floats x = either(visible(k, seen, hidden), *(floats *)(s + k), none);
         tops = either(x > tops, x, tops);
@@ -110,7 +176,7 @@ static INLINE void forward_row(
     for (int32_t k = 0; k < seen; k += LANE) {
         floats p = *(floats *)(s + k) * inverse, kept = p;
         if (drop) {
-            ints dropped = mixed(mixed((words)(LANES + k) + low) + high) < t->threshold;
+            ints dropped = mixed(mixed((words)(LANES + k) + low) + high) < c->threshold;
             kept = only(~dropped, p);
             p = (floats)((words)p | ((words)dropped & SIGN));
         }
@@ -119,70 +185,258 @@ static INLINE void forward_row(
     }
 }
 
-static INLINE void forward_tile(
-    const Tile *t, float *scores, float *out, const float *weights, const uint8_t *hidden_keys, int padded, int drop)
+/* From signed probabilities and G = dO V^T: the gradient of the scores times their weight, the weighted sum of the
+   probabilities again (for dV), and delta = sum(P * G). */
+static INLINE float backward_row(
+    const Call *c, const float *restrict s, const float *restrict g, float *restrict d, float *restrict sum,
+    int32_t seen, float weight, int add)
 {
-    for (int64_t h = 0; h < t->heads; h++) {
-        const uint8_t *hidden = padded ? hidden_keys + (t->first_head + h) / t->sequence_heads * t->hidden_width : 0;
-        for (int64_t i = 0; i < t->rows; i++) {
-            int32_t seen = (int32_t)(t->causal ? t->first + i + 1 : t->source);
-            int32_t up = (seen + LANE - 1) / LANE * LANE;
-            float *sum = out + (h * t->rows + i) * t->width;
-            for (int64_t j = 0; j < t->branches; j++) {
-                float *s = scores + h * t->head_stride + j * t->branch_stride + i * t->width;
-                float weight = weights[j * t->weight_branch + (t->first_head + h) * t->weight_head
-                                       + (t->first + i) * t->weight_row] * t->kept_scale;
-                uint64_t row = ((uint64_t)(t->first_head + h) << 40 | (uint64_t)(t->combined ? 0 : j) << 32) + t->first + i;
-                forward_row(t, s, sum, hidden, seen, weight, j > 0, row * 0x9E3779B97F4A7C15ull, drop);
-            }
-            memset(sum + up, 0, (size_t)(t->width - up) * sizeof(float));
+    floats deltas = {0};
+    for (int32_t k = 0; k < seen; k += LANE) {
+        floats p = *(const floats *)(s + k), kept = only((ints)p >= 0, p) * c->kept_scale;
+        *(floats *)(sum + k) = add ? *(floats *)(sum + k) + weight * kept : weight * kept;
+        kept *= *(const floats *)(g + k);
+        *(floats *)(d + k) = kept;
+        deltas += kept;
+    }
+    float delta = sum_of(deltas);
+    for (int32_t k = 0; k < seen; k += LANE) {
+        floats p = (floats)(*(const words *)(s + k) & ~SIGN);
+        *(floats *)(d + k) = weight * (*(floats *)(d + k) - p * delta);
+    }
+    return delta;
+}
+
+/* The memory of a thread for one head. */
+typedef struct {
+    float *query, *key, *keys_across, *value, *values_across; /* across: transposed */
+    float *scores, *sum, *out, *grad, *grad_scores, *grad_query, *grad_key, *grad_value;
+    int64_t head_width, value_width, source_width; /* in whole lanes */
+} Memory;
+
+static int64_t lay_out(const Call *c, float *memory, Memory *m) {
+    int64_t heads = m->head_width = padded(c->head_dim), values = m->value_width = padded(c->value_dim);
+    int64_t sources = m->source_width = padded(c->source), at = 0;
+#define TAKE(name, count) m->name = memory + at, at += (count)
+    TAKE(query, c->branches * BLOCK * heads);
+    TAKE(key, c->keys * sources * heads);
+    TAKE(keys_across, c->keys * sources * heads);
+    TAKE(value, sources * values);
+    TAKE(values_across, sources * values);
+    TAKE(scores, c->branches * BLOCK * sources);
+    TAKE(sum, BLOCK * sources);
+    TAKE(out, BLOCK * values);
+    TAKE(grad, BLOCK * sources);
+    TAKE(grad_scores, c->branches * BLOCK * sources);
+    TAKE(grad_query, BLOCK * heads);
+    TAKE(grad_key, c->keys * sources * heads);
+    TAKE(grad_value, sources * values);
+    return at;
+}
+
+/* Query rows `first` to `last`, which see no key from `keys` on, nor from `width` on in whole lanes. */
+typedef struct {
+    int64_t first, rows, keys, width;
+} Block;
+
+static INLINE Block block_from(const Call *c, int64_t first) {
+    int64_t last = first + BLOCK < c->target ? first + BLOCK : c->target, keys = c->causal ? last : c->source;
+    return (Block){first, last - first, keys, padded(keys)};
+}
+
+/* How many floats a thread needs, and how many probabilities a head keeps for its backward pass. */
+int64_t gpam_memory(const Call *c) {
+    Memory m;
+    return lay_out(c, 0, &m);
+}
+
+int64_t gpam_kept(const Call *c) {
+    int64_t kept = 0;
+    for (int64_t first = 0; first < c->target; first += BLOCK) {
+        Block b = block_from(c, first);
+        kept += c->branches * b.rows * b.width;
+    }
+    return kept;
+}
+
+static INLINE float *of_head(const Call *c, const Rows *rows, int64_t head) {
+    return rows->at + head / c->sequence_heads * rows->sequence + head % c->sequence_heads * rows->head;
+}
+
+/* `count` rows of `d` numbers, times `scale`, next to each other in whole lanes; the rest is zero. */
+static void gather(const float *from, int64_t row, int64_t count, int64_t d, float *to, int64_t width, float scale) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t e = 0;
+        for (; e + LANE <= d; e += LANE)
+            *(floats *)(to + i * width + e) = *(const floats *)(from + i * row + e) * scale;
+        for (; e < width; e++) to[i * width + e] = e < d ? from[i * row + e] * scale : 0.0f;
+    }
+}
+
+static void scatter(const float *from, int64_t width, int64_t count, int64_t d, float *to, int64_t row, float scale) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t e = 0;
+        for (; e + LANE <= d; e += LANE)
+            *(floats *)(to + i * row + e) = *(const floats *)(from + i * width + e) * scale;
+        for (; e < d; e++) to[i * row + e] = from[i * width + e] * scale;
+    }
+}
+
+/* The transpose of `count` rows in whole lanes, LANE of its columns after the other, [count / LANE, width, LANE]: in
+   rows as long as a power of two its columns would drive each other out of the cache. */
+static void across(const float *from, int64_t width, int64_t count, float *to) {
+    for (int64_t k = 0; k < count; k += LANE)
+        for (int64_t e = 0; e < width; e += LANE) {
+            floats x[LANE];
+            for (int i = 0; i < LANE; i++)
+                x[i] = k + i < count ? *(const floats *)(from + (k + i) * width + e) : (floats){0};
+#pragma GCC unroll 4
+            for (int step = 1; step < LANE; step *= 2)
+#pragma GCC unroll 16
+                for (int i = 0; i < LANE; i++)
+                    if (!(i & step)) {
+                        floats upper = x[i], lower = x[i + step];
+                        ints odd = (LANES & step) != 0;
+                        x[i] = chosen(upper, lower, LANES + (odd & (LANE - step)));
+                        x[i + step] = chosen(upper, lower, LANES + (odd & LANE) + (~odd & step));
+                    }
+            for (int i = 0; i < LANE; i++) *(floats *)(to + k * width + (e + i) * LANE) = x[i];
+        }
+}
+
+static INLINE float weight_of(const Call *c, const float *weights, int64_t branch, int64_t head, int64_t row) {
+    return weights[branch * c->weight_branch + head * c->weight_head + row * c->weight_row];
+}
+
+/* The signed probabilities of a block, into `scores`, and their weighted sum. */
+static INLINE void probabilities(
+    const Call *c, const Memory *m, Block b, int64_t head, const float *weights, const uint8_t *hidden, float *scores,
+    int drop)
+{
+    for (int64_t j = 0; j < c->branches; j++)
+        multiply((Product){m->query + j * BLOCK * m->head_width, m->head_width, 1,
+                           m->keys_across + (c->keys > 1 ? j : 0) * m->source_width * m->head_width, LANE,
+                           LANE * m->head_width, scores + j * b.rows * b.width, b.width, c->head_dim, 0},
+                 b.rows, b.width);
+    for (int64_t i = 0; i < b.rows; i++) {
+        int64_t row = b.first + i, seen = c->causal ? row + 1 : c->source;
+        float *sum = m->sum + i * b.width;
+        for (int64_t j = 0; j < c->branches; j++) {
+            uint64_t place = ((uint64_t)head << 40 | (uint64_t)(c->combined ? 0 : j) << 32) + row;
+            forward_row(c, scores + (j * b.rows + i) * b.width, sum, hidden, (int32_t)seen,
+                        weight_of(c, weights, j, head, row) * c->kept_scale, j > 0, place * 0x9E3779B97F4A7C15ull,
+                        drop);
+        }
+        memset(sum + padded(seen), 0, (size_t)(b.width - padded(seen)) * sizeof(float));
+    }
+}
+
+static INLINE void some_probabilities(
+    const Call *c, const Memory *m, Block b, int64_t head, const float *weights, const uint8_t *hidden, float *scores)
+{
+    hidden = hidden ? hidden + head / c->sequence_heads * c->hidden_width : 0;
+    if (hidden && c->threshold) probabilities(c, m, b, head, weights, hidden, scores, 1);
+    else if (hidden) probabilities(c, m, b, head, weights, hidden, scores, 0);
+    else if (c->threshold) probabilities(c, m, b, head, weights, 0, scores, 1);
+    else probabilities(c, m, b, head, weights, 0, scores, 0);
+}
+
+static void load_queries(const Call *c, const Memory *m, const Rows *queries, Block b, int64_t head) {
+    for (int64_t j = 0; j < c->branches; j++)
+        gather(of_head(c, queries + j, head) + b.first * queries[j].row, queries[j].row, b.rows, c->head_dim,
+               m->query + j * BLOCK * m->head_width, m->head_width, c->scale);
+}
+
+static void load_keys(const Call *c, const Memory *m, const Rows *keys, const Rows *values, int64_t head) {
+    for (int64_t j = 0; j < c->keys; j++) {
+        float *rows = m->key + j * m->source_width * m->head_width;
+        gather(of_head(c, keys + j, head), keys[j].row, c->source, c->head_dim, rows, m->head_width, 1.0f);
+        across(rows, m->head_width, c->source, m->keys_across + j * m->source_width * m->head_width);
+    }
+    gather(of_head(c, values, head), values->row, c->source, c->value_dim, m->value, m->value_width, 1.0f);
+}
+
+/* tensors: values, then queries, then keys. kept: of the first head, or nothing. */
+void gpam_forward(const Call *c, float *memory, const Rows *tensors, const float *weights, const uint8_t *hidden,
+                  const Rows *out, float *kept)
+{
+    const Rows *values = tensors, *queries = tensors + 1, *keys = queries + c->branches;
+    Memory memory_of_head, *m = &memory_of_head;
+    lay_out(c, memory, m);
+    for (int64_t head = c->first_head; head < c->first_head + c->heads; head++) {
+        load_keys(c, m, keys, values, head);
+        for (int64_t first = 0; first < c->target; first += BLOCK) {
+            Block b = block_from(c, first);
+            load_queries(c, m, queries, b, head);
+            some_probabilities(c, m, b, head, weights, hidden, kept ? kept : m->scores);
+            if (kept) kept += c->branches * b.rows * b.width;
+            multiply((Product){m->sum, b.width, 1, m->value, m->value_width, LANE, m->out, m->value_width, b.keys, 0},
+                     b.rows, m->value_width);
+            scatter(m->out, m->value_width, b.rows, c->value_dim, of_head(c, out, head) + first * out->row, out->row,
+                    1.0f);
         }
     }
 }
 
-void gpam_forward(const Tile *t, float *scores, float *out, const float *weights, const uint8_t *hidden)
+/* grads: of the tensors, in their order. deltas: [heads, branches, target]. */
+void gpam_backward(const Call *c, float *memory, const Rows *tensors, const float *weights, const uint8_t *hidden,
+                   const Rows *grad_out, const float *kept, const Rows *grads, float *deltas)
 {
-    if (hidden && t->threshold) forward_tile(t, scores, out, weights, hidden, 1, 1);
-    else if (hidden) forward_tile(t, scores, out, weights, hidden, 1, 0);
-    else if (t->threshold) forward_tile(t, scores, out, weights, hidden, 0, 1);
-    else forward_tile(t, scores, out, weights, hidden, 0, 0);
-}
-
-/* From signed probabilities and G = dO V^T: the gradients of the scores times their weights, the weighted sum of the
-   probabilities again (for dV), and delta = rowsum(P * G) of each branch. */
-void gpam_backward(const Tile *t, const float *scores, const float *grad, float *grad_scores, float *out,
-                   const float *weights, float *deltas)
-{
-    for (int64_t h = 0; h < t->heads; h++)
-        for (int64_t i = 0; i < t->rows; i++) {
-            int32_t seen = (int32_t)(t->causal ? t->first + i + 1 : t->source);
-            int32_t up = (seen + LANE - 1) / LANE * LANE;
-            const float *restrict g = grad + (h * t->rows + i) * t->width;
-            float *restrict sum = out + (h * t->rows + i) * t->width;
-            for (int64_t j = 0; j < t->branches; j++) {
-                int64_t at = h * t->head_stride + j * t->branch_stride + i * t->width;
-                const float *restrict s = scores + at;
-                float *restrict d = grad_scores + at;
-                float weight = weights[j * t->weight_branch + (t->first_head + h) * t->weight_head
-                                       + (t->first + i) * t->weight_row];
-                floats deltas_of = {0};
-                for (int32_t k = 0; k < seen; k += LANE) {
-                    floats p = *(const floats *)(s + k), kept = only((ints)p >= 0, p) * t->kept_scale;
-                    *(floats *)(sum + k) = j ? *(floats *)(sum + k) + weight * kept : weight * kept;
-                    kept *= *(const floats *)(g + k);
-                    *(floats *)(d + k) = kept;
-                    deltas_of += kept;
+    const Rows *values = tensors, *queries = tensors + 1, *keys = queries + c->branches;
+    const Rows *grad_queries = grads + 1, *grad_keys = grad_queries + c->branches;
+    Memory memory_of_head, *m = &memory_of_head;
+    lay_out(c, memory, m);
+    for (int64_t head = c->first_head; head < c->first_head + c->heads; head++) {
+        load_keys(c, m, keys, values, head);
+        across(m->value, m->value_width, c->source, m->values_across);
+        memset(m->grad_key, 0, (size_t)(c->keys * m->source_width * m->head_width) * sizeof(float));
+        memset(m->grad_value, 0, (size_t)(m->source_width * m->value_width) * sizeof(float));
+        for (int64_t first = 0; first < c->target; first += BLOCK) {
+            Block b = block_from(c, first);
+            load_queries(c, m, queries, b, head);
+            if (!kept) some_probabilities(c, m, b, head, weights, hidden, m->scores);
+            const float *scores = kept ? kept : m->scores;
+            if (kept) kept += c->branches * b.rows * b.width;
+            gather(of_head(c, grad_out, head) + first * grad_out->row, grad_out->row, b.rows, c->value_dim, m->out,
+                   m->value_width, 1.0f);
+            multiply((Product){m->out, m->value_width, 1, m->values_across, LANE, LANE * m->value_width, m->grad,
+                               b.width, c->value_dim, 0},
+                     b.rows, b.width);
+            for (int64_t i = 0; i < b.rows; i++) {
+                int64_t row = first + i, seen = c->causal ? row + 1 : c->source, up = padded(seen);
+                size_t beyond = (size_t)(b.width - up) * sizeof(float);
+                for (int64_t j = 0; j < c->branches; j++) {
+                    float *d = m->grad_scores + (j * b.rows + i) * b.width;
+                    deltas[j * c->target + row] =
+                        backward_row(c, scores + (j * b.rows + i) * b.width, m->grad + i * b.width, d,
+                                     m->sum + i * b.width, (int32_t)seen, weight_of(c, weights, j, head, row), j > 0);
+                    memset(d + up, 0, beyond);
                 }
-                float delta = sum_of(deltas_of);
-                for (int32_t k = 0; k < seen; k += LANE) {
-                    floats p = (floats)(*(const words *)(s + k) & ~SIGN);
-                    *(floats *)(d + k) = weight * (*(floats *)(d + k) - p * delta);
-                }
-                memset(d + up, 0, (size_t)(t->width - up) * sizeof(float));
-                deltas[(h * t->branches + j) * t->rows + i] = delta;
+                memset(m->sum + i * b.width + up, 0, beyond);
             }
-            memset(sum + up, 0, (size_t)(t->width - up) * sizeof(float));
+            multiply((Product){m->sum, 1, b.width, m->out, m->value_width, LANE, m->grad_value, m->value_width, b.rows,
+                               1},
+                     b.keys, m->value_width);
+            for (int64_t j = 0; j < c->branches; j++) {
+                int64_t key = (c->keys > 1 ? j : 0) * m->source_width * m->head_width;
+                const float *d = m->grad_scores + j * b.rows * b.width;
+                multiply((Product){d, b.width, 1, m->key + key, m->head_width, LANE, m->grad_query, m->head_width,
+                                   b.keys, 0},
+                         b.rows, m->head_width);
+                multiply((Product){d, 1, b.width, m->query + j * BLOCK * m->head_width, m->head_width, LANE,
+                                   m->grad_key + key, m->head_width, b.rows, 1},
+                         b.keys, m->head_width);
+                scatter(m->grad_query, m->head_width, b.rows, c->head_dim,
+                        of_head(c, grad_queries + j, head) + first * grad_queries[j].row, grad_queries[j].row,
+                        c->scale);
+            }
         }
+        for (int64_t j = 0; j < c->keys; j++)
+            scatter(m->grad_key + j * m->source_width * m->head_width, m->head_width, c->source, c->head_dim,
+                    of_head(c, grad_keys + j, head), grad_keys[j].row, 1.0f);
+        scatter(m->grad_value, m->value_width, c->source, c->value_dim, of_head(c, grads, head), grads->row, 1.0f);
+        deltas += c->branches * c->target;
+    }
 }
 
 /* Dropout of `count` floats: which of them fall follows from the seed and their places alone. */

@@ -1,4 +1,4 @@
-"""The library of ``rows.c``: built by ``python -m gpam.attention.backends.compiled`` where there is a C compiler.
+"""The library of ``attention.c``: built by ``python -m gpam.attention.backends.compiled`` where there is a C compiler.
 
 It lies in the Python environment, one for each source and set of vector instructions, so that an environment that moves
 to another processor or is brought up to date finds none, and never a wrong one. A library that does not give softmax's
@@ -14,22 +14,30 @@ import torch
 
 from gpam import c_library
 
-SOURCE = Path(__file__).with_name("rows.c")
+SOURCE = Path(__file__).with_name("attention.c")
 _OPTIONS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 #: What torch calls the processor's vector instructions, and a compiler's options for them.
 _INSTRUCTIONS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
 
 
-class Tile(ctypes.Structure):
-    """``Tile`` of ``rows.c``."""
+class Rows(ctypes.Structure):
+    """``Rows`` of ``attention.c``."""
+
+    _fields_ = [("at", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("sequence", "head", "row"))]
+
+
+class Call(ctypes.Structure):
+    """``Call`` of ``attention.c``."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("heads", "branches", "rows", "width", "head_stride", "branch_stride")),
-        *((name, ctypes.c_int64) for name in ("first", "source", "weight_branch", "weight_head", "weight_row")),
-        *((name, ctypes.c_int64) for name in ("sequence_heads", "hidden_width", "first_head", "causal", "combined")),
+        *((name, ctypes.c_int64) for name in ("first_head", "heads", "sequence_heads", "branches", "keys")),
+        *((name, ctypes.c_int64) for name in ("target", "source", "head_dim", "value_dim")),
+        *((name, ctypes.c_int64) for name in ("weight_branch", "weight_head", "weight_row", "hidden_width")),
+        *((name, ctypes.c_int64) for name in ("causal", "combined")),
         ("seed", ctypes.c_uint64),
         ("threshold", ctypes.c_uint32),
         ("kept_scale", ctypes.c_float),
+        ("scale", ctypes.c_float),
     ]
 
 
@@ -58,9 +66,11 @@ def load() -> ctypes.CDLL | None:
         return None
     try:
         library = ctypes.CDLL(str(path()))
-        pointer = ctypes.c_void_p
-        library.gpam_forward.argtypes = [ctypes.POINTER(Tile), *[pointer] * 4]
-        library.gpam_backward.argtypes = [ctypes.POINTER(Tile), *[pointer] * 6]
+        call, pointer = ctypes.POINTER(Call), ctypes.c_void_p
+        library.gpam_memory.argtypes = library.gpam_kept.argtypes = [call]
+        library.gpam_memory.restype = library.gpam_kept.restype = ctypes.c_int64
+        library.gpam_forward.argtypes = [call, *[pointer] * 6]
+        library.gpam_backward.argtypes = [call, *[pointer] * 8]
         numbers = [ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_float]
         library.gpam_dropout.argtypes = [pointer, pointer, *numbers]
         library.gpam_forward.restype = library.gpam_backward.restype = library.gpam_dropout.restype = None
@@ -75,8 +85,12 @@ def dropout_numbers(p: float) -> tuple[int, float]:
 
 
 def _gives_softmax(library: ctypes.CDLL) -> bool:
-    scores = torch.linspace(-30, 5, 3 * 32).view(3, 32)
-    got, total, weight = scores.clone(), torch.empty(3, 32), torch.ones(1)
-    tile = Tile(heads=1, branches=1, rows=3, width=32, source=27, sequence_heads=1, kept_scale=1.0)
-    library.gpam_forward(tile, got.data_ptr(), total.data_ptr(), weight.data_ptr(), None)
-    return torch.allclose(total[:, :27], torch.softmax(scores[:, :27], -1), rtol=1e-5, atol=0)
+    """Whether it gives the probabilities of known scores: one head of 3 rows, 27 keys and as many values."""
+    scores, identity, got = torch.linspace(-30, 5, 3 * 27).view(3, 27), torch.eye(27), torch.empty(3, 27)
+    sizes = {"target": 3, "source": 27, "head_dim": 27, "value_dim": 27}
+    call = Call(heads=1, sequence_heads=1, branches=1, keys=1, kept_scale=1.0, scale=1.0, **sizes)
+    memory, weight = torch.empty(library.gpam_memory(call)), torch.ones(1)
+    tensors = (Rows * 3)(*(Rows(tensor.data_ptr(), 0, 0, 27) for tensor in (identity, scores, identity)))
+    out = Rows(got.data_ptr(), 0, 0, 27)
+    library.gpam_forward(call, memory.data_ptr(), tensors, weight.data_ptr(), None, ctypes.addressof(out), None)
+    return torch.allclose(got, torch.softmax(scores, -1), rtol=1e-5, atol=0)
