@@ -48,8 +48,9 @@ def choose_backend(
     - One branch: "materialised" costs 0.7 to 1.0 up to 64 rows and, causal, up to 1024.  Beyond, PyTorch's kernel
       is as fast or faster and keeps nothing.
     - Where the compiled library is there (``compiled``), it takes 0.4 to 0.7 of the time of "materialised" (one core of
-      an AMD Zen 4, two branches, lengths 14 to 512), and keeps as much up to a bound of its own.
-    - Small calls, such as a laptop's batch of sentences: "batched" takes half to nine tenths of the time of
+      an AMD Zen 4, two branches, lengths 14 to 512), as long as "batched" or less at 12 to 64 rows (0.6 to 1.1), and
+      keeps as much up to a bound of its own.
+    - Without it, small calls, such as a laptop's batch of sentences: "batched" takes half to nine tenths of the time of
       "materialised", as their time is that of copies and calls.  With two threads that holds for short rows of any
       batch that fits into the cache (136 sentences of 30 tokens: 0.75), with one thread they are on a par there.
     - With dropout and with values of another width than the queries PyTorch has no fused kernel on a CPU, and in
@@ -84,7 +85,7 @@ def choose_backend(
     short = min(target, source) <= SHORT or (causal and target <= 1024)
     if branches == 1 and sdpa_is_fused and not short:
         return "sdpa"
-    if compiled and (min(target, source) > SHORT or kept_bytes > SHORT_BATCHED_BYTES):
+    if compiled:
         return "compiled"
     if batched:
         return "batched"

@@ -259,26 +259,32 @@ int64_t gpam_kept(const Call *c) {
     return kept;
 }
 
-static INLINE float *of_head(const Call *c, const Rows *rows, int64_t head) {
-    return rows->at + head / c->sequence_heads * rows->sequence + head % c->sequence_heads * rows->head;
+static INLINE float *row_of(const Call *c, const Rows *rows, int64_t head, int64_t row) {
+    return rows->at + head / c->sequence_heads * rows->sequence + head % c->sequence_heads * rows->head
+           + row * rows->row;
 }
 
-/* `count` rows of `d` numbers, times `scale`, next to each other in whole lanes; the rest is zero. */
-static void gather(const float *from, int64_t row, int64_t count, int64_t d, float *to, int64_t width, float scale) {
-    for (int64_t i = 0; i < count; i++) {
+/* `count` rows of `d` numbers of a head, from `first` on, times `scale`, next to each other in whole lanes; the rest is
+   zero. */
+static void gather(const Call *c, const Rows *rows, int64_t head, int64_t first, int64_t count, int64_t d, float *to,
+                   int64_t width, float scale)
+{
+    const float *from = row_of(c, rows, head, first);
+    for (int64_t i = 0; i < count; i++, from += rows->row, to += width) {
         int64_t e = 0;
-        for (; e + LANE <= d; e += LANE)
-            *(floats *)(to + i * width + e) = *(const floats *)(from + i * row + e) * scale;
-        for (; e < width; e++) to[i * width + e] = e < d ? from[i * row + e] * scale : 0.0f;
+        for (; e + LANE <= d; e += LANE) *(floats *)(to + e) = *(const floats *)(from + e) * scale;
+        for (; e < width; e++) to[e] = e < d ? from[e] * scale : 0.0f;
     }
 }
 
-static void scatter(const float *from, int64_t width, int64_t count, int64_t d, float *to, int64_t row, float scale) {
-    for (int64_t i = 0; i < count; i++) {
+static void scatter(const float *from, int64_t width, const Call *c, const Rows *rows, int64_t head, int64_t first,
+                    int64_t count, int64_t d, float scale)
+{
+    float *to = row_of(c, rows, head, first);
+    for (int64_t i = 0; i < count; i++, from += width, to += rows->row) {
         int64_t e = 0;
-        for (; e + LANE <= d; e += LANE)
-            *(floats *)(to + i * row + e) = *(const floats *)(from + i * width + e) * scale;
-        for (; e < d; e++) to[i * row + e] = from[i * width + e] * scale;
+        for (; e + LANE <= d; e += LANE) *(floats *)(to + e) = *(const floats *)(from + e) * scale;
+        for (; e < d; e++) to[e] = from[e] * scale;
     }
 }
 
@@ -304,6 +310,11 @@ static void across(const float *from, int64_t width, int64_t count, float *to) {
         }
 }
 
+/* Where the keys of a branch begin. */
+static INLINE int64_t keys_of(const Call *c, const Memory *m, int64_t branch) {
+    return (c->keys > 1 ? branch : 0) * m->source_width * m->head_width;
+}
+
 static INLINE float weight_of(const Call *c, const float *weights, int64_t branch, int64_t head, int64_t row) {
     return weights[branch * c->weight_branch + head * c->weight_head + row * c->weight_row];
 }
@@ -315,7 +326,7 @@ static INLINE void probabilities(
 {
     for (int64_t j = 0; j < c->branches; j++)
         multiply((Product){m->query + j * BLOCK * m->head_width, m->head_width, 1,
-                           m->keys_across + (c->keys > 1 ? j : 0) * m->source_width * m->head_width, LANE,
+                           m->keys_across + keys_of(c, m, j), LANE,
                            LANE * m->head_width, scores + j * b.rows * b.width, b.width, c->head_dim, 0},
                  b.rows, b.width);
     for (int64_t i = 0; i < b.rows; i++) {
@@ -343,17 +354,17 @@ static INLINE void some_probabilities(
 
 static void load_queries(const Call *c, const Memory *m, const Rows *queries, Block b, int64_t head) {
     for (int64_t j = 0; j < c->branches; j++)
-        gather(of_head(c, queries + j, head) + b.first * queries[j].row, queries[j].row, b.rows, c->head_dim,
-               m->query + j * BLOCK * m->head_width, m->head_width, c->scale);
+        gather(c, queries + j, head, b.first, b.rows, c->head_dim, m->query + j * BLOCK * m->head_width, m->head_width,
+               c->scale);
 }
 
 static void load_keys(const Call *c, const Memory *m, const Rows *keys, const Rows *values, int64_t head) {
     for (int64_t j = 0; j < c->keys; j++) {
-        float *rows = m->key + j * m->source_width * m->head_width;
-        gather(of_head(c, keys + j, head), keys[j].row, c->source, c->head_dim, rows, m->head_width, 1.0f);
-        across(rows, m->head_width, c->source, m->keys_across + j * m->source_width * m->head_width);
+        float *rows = m->key + keys_of(c, m, j);
+        gather(c, keys + j, head, 0, c->source, c->head_dim, rows, m->head_width, 1.0f);
+        across(rows, m->head_width, c->source, m->keys_across + keys_of(c, m, j));
     }
-    gather(of_head(c, values, head), values->row, c->source, c->value_dim, m->value, m->value_width, 1.0f);
+    gather(c, values, head, 0, c->source, c->value_dim, m->value, m->value_width, 1.0f);
 }
 
 /* tensors: values, then queries, then keys. kept: of the first head, or nothing. */
@@ -372,8 +383,7 @@ void gpam_forward(const Call *c, float *memory, const Rows *tensors, const float
             if (kept) kept += c->branches * b.rows * b.width;
             multiply((Product){m->sum, b.width, 1, m->value, m->value_width, LANE, m->out, m->value_width, b.keys, 0},
                      b.rows, m->value_width);
-            scatter(m->out, m->value_width, b.rows, c->value_dim, of_head(c, out, head) + first * out->row, out->row,
-                    1.0f);
+            scatter(m->out, m->value_width, c, out, head, first, b.rows, c->value_dim, 1.0f);
         }
     }
 }
@@ -397,8 +407,7 @@ void gpam_backward(const Call *c, float *memory, const Rows *tensors, const floa
             if (!kept) some_probabilities(c, m, b, head, weights, hidden, m->scores);
             const float *scores = kept ? kept : m->scores;
             if (kept) kept += c->branches * b.rows * b.width;
-            gather(of_head(c, grad_out, head) + first * grad_out->row, grad_out->row, b.rows, c->value_dim, m->out,
-                   m->value_width, 1.0f);
+            gather(c, grad_out, head, first, b.rows, c->value_dim, m->out, m->value_width, 1.0f);
             multiply((Product){m->out, m->value_width, 1, m->values_across, LANE, LANE * m->value_width, m->grad,
                                b.width, c->value_dim, 0},
                      b.rows, b.width);
@@ -418,7 +427,7 @@ void gpam_backward(const Call *c, float *memory, const Rows *tensors, const floa
                                1},
                      b.keys, m->value_width);
             for (int64_t j = 0; j < c->branches; j++) {
-                int64_t key = (c->keys > 1 ? j : 0) * m->source_width * m->head_width;
+                int64_t key = keys_of(c, m, j);
                 const float *d = m->grad_scores + j * b.rows * b.width;
                 multiply((Product){d, b.width, 1, m->key + key, m->head_width, LANE, m->grad_query, m->head_width,
                                    b.keys, 0},
@@ -426,15 +435,13 @@ void gpam_backward(const Call *c, float *memory, const Rows *tensors, const floa
                 multiply((Product){d, 1, b.width, m->query + j * BLOCK * m->head_width, m->head_width, LANE,
                                    m->grad_key + key, m->head_width, b.rows, 1},
                          b.keys, m->head_width);
-                scatter(m->grad_query, m->head_width, b.rows, c->head_dim,
-                        of_head(c, grad_queries + j, head) + first * grad_queries[j].row, grad_queries[j].row,
-                        c->scale);
+                scatter(m->grad_query, m->head_width, c, grad_queries + j, head, first, b.rows, c->head_dim, c->scale);
             }
         }
         for (int64_t j = 0; j < c->keys; j++)
-            scatter(m->grad_key + j * m->source_width * m->head_width, m->head_width, c->source, c->head_dim,
-                    of_head(c, grad_keys + j, head), grad_keys[j].row, 1.0f);
-        scatter(m->grad_value, m->value_width, c->source, c->value_dim, of_head(c, grads, head), grads->row, 1.0f);
+            scatter(m->grad_key + keys_of(c, m, j), m->head_width, c, grad_keys + j, head, 0, c->source, c->head_dim,
+                    1.0f);
+        scatter(m->grad_value, m->value_width, c, grads, head, 0, c->source, c->value_dim, 1.0f);
         deltas += c->branches * c->target;
     }
 }
