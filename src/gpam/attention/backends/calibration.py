@@ -1,4 +1,4 @@
-"""What a machine chooses its backends by: measured in seconds by ``python -m gpam.attention.backends.calibration``.
+"""What a machine chooses its backends by: measured in seconds by ``python -m gpam.attention.backends``.
 
 The order of some backends depends on the processor, so that thresholds of one are wrong on another. The measurement
 lies beside the compiled library in the Python environment, named after processor, PyTorch and library; where it is
@@ -125,7 +125,7 @@ def keep(path: Path, *, resumed: bool, write: bool = True) -> Choices:
 
 
 def measure() -> Choices:
-    """Time the backends that may be fastest, on calls of every kind, forward and backward, float32, by one thread's work."""
+    """Time the backends that may be fastest, on calls of every kind, forward and backward, float32, one thread."""
     there = library.path().name if library.load() is not None else None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -167,7 +167,3 @@ def main() -> str:
     except OSError as error:
         return f"{path()} cannot be written ({error.strerror}): backends of attention are chosen by thresholds"
     return f"backends of attention, measured on this machine: {path()}"
-
-
-if __name__ == "__main__":
-    print(main())
