@@ -311,7 +311,7 @@ def test_a_command_that_fails_is_told_in_its_last_words(monkeypatch):
 def test_every_processor_keeps_its_records(tmp_path, monkeypatch):
     rows = [{"contender": name, "note": "", "seconds": [1.0]} for name in ("softmax-sdpa", "dagpam")]
     for processor in ("One(R) CPU", "Other", "One(R) CPU"):
-        monkeypatch.setattr(environment, "processor", lambda name=processor: name)
+        monkeypatch.setattr(environment.processor, "name", lambda name=processor: name)
         record.write(tmp_path, "core_causal_512", "core", {"length": 512, "heads": 8, "head_dim": 64}, SETTINGS, rows)
     assert [path.name for path in sorted((tmp_path / "records").iterdir())] == [
         "core_causal_512.one-cpu.json",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gpam_fairseq.trainer import switch
 
-from gpam import c_library
+from gpam import c_library, processor
 from gpam.errors import UsageError
 
 FUNCTION = "mkl_serv_intel_cpu_true"
@@ -66,7 +66,7 @@ def _load() -> Products:
     with contextlib.suppress(UsageError):  # said by whoever starts the step
         if not switch.wanted():
             return Products(False, f"switched off ({switch.VARIABLE}=0 or gpu.fast=false)")
-    if not _possible() or _vendor() != "AuthenticAMD":
+    if not _possible() or processor.facts().get("vendor_id") != "AuthenticAMD":
         return Products(False, "as torch has them: the processor is not AMD's")
     if "torch" in sys.modules:
         return Products(False, "slow: torch was loaded before gpam_fairseq", slow=True)
@@ -84,11 +84,3 @@ def _load() -> Products:
 
 def _possible() -> bool:
     return sys.platform == "linux" and platform.machine() == "x86_64"
-
-
-def _vendor() -> str:
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.startswith("vendor_id"):
-                return line.partition(":")[2].strip()
-    return ""

@@ -10,6 +10,8 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
+from gpam import processor
+
 PACKAGES = (
     "torch",
     "fairseq",
@@ -51,24 +53,13 @@ def git() -> dict[str, Any] | None:
         return None
 
 
-def processor() -> str:
-    """The processor's name as Linux or the platform tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
 def hardware() -> dict[str, Any]:
     """Processor, cores, memory in bytes, and the GPUs that torch sees."""
     import torch
 
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {
-        "processor": processor(),
+        "processor": processor.name(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpu": gpus[0] if gpus else None,

@@ -11,13 +11,13 @@ import functools
 import hashlib
 import itertools
 import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
+from gpam import processor
 from gpam.attention.backends.choice import BACKENDS
 from gpam.attention.backends.compiled import library
 
@@ -68,16 +68,8 @@ def kind(*, branches: int, target: int, source: int, causal: bool, dropout: floa
 
 def path() -> Path:
     """Where this machine's measurement is, if it was made."""
-    words = (platform.processor(), platform.machine(), _model_name(), torch.__version__, library.path().name)
+    words = (processor.name(), torch.__version__, library.path().name)
     return library.path().with_name(f"backends-{hashlib.sha256('|'.join(words).encode()).hexdigest()[:12]}.json")
-
-
-def _model_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def of_machine() -> Choices:

@@ -1,5 +1,6 @@
 """The checked arguments of one attention call, in the one form every backend reads."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -154,7 +155,7 @@ def checked_attn_mask(attn_mask: Tensor, full: tuple[int, int, int, int]) -> Ten
 def _hide(tensor: Tensor, padding: Tensor) -> Tensor:
     """``tensor`` with zeros at padded places, if it needs them: a weight of 0 does not hide an infinity or a NaN."""
     may_ask = tensor.device.type == "cpu" and not torch.compiler.is_compiling()  # asking a GPU would wait for it
-    if may_ask and bool(tensor.detach().sum().isfinite()):
+    if may_ask and math.isfinite(tensor.detach().sum()):
         return tensor
     return tensor.masked_fill(padding[:, None, :, None], 0.0)
 

@@ -18,7 +18,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from gpam.attention.backends.compiled.library import Call, Rows, dropout_numbers, load
+from gpam.attention.backends.compiled.library import Call, dropout_numbers, load
 from gpam.attention.backends.problem import Problem
 from gpam.attention.backends.tiled import materialised
 from gpam.attention.backends.tiling import padded
@@ -179,7 +179,8 @@ def _dense(tensor: Tensor) -> Tensor:
 
 
 def _rows(*tensors: Tensor) -> ctypes.Array:
-    return (Rows * len(tensors))(*(Rows(tensor.data_ptr(), *tensor.stride()[:3]) for tensor in tensors))
+    numbers = [number for tensor in tensors for number in (tensor.data_ptr(), *tensor.stride()[:3])]
+    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 @cache
