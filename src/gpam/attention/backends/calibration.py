@@ -133,7 +133,7 @@ def measure() -> Choices:
 def _timed(there: str | None, branches: int, length: int, causal: bool, dropout: float) -> tuple[str, list[str]]:
     from gpam.attention.functional import sum_of_softmaxes
 
-    names = ["compiled" if there else "batched", "materialised"]  # for short rows both are as fast
+    names = ["compiled" if there else "batched", "materialised"]  # "compiled" is as fast as "batched"
     if branches == 1 and not dropout:
         names.append("sdpa")
     leaves = [torch.randn(length, TOKENS // length, HEADS, HEAD_DIM, requires_grad=True) for _ in range(2 + branches)]

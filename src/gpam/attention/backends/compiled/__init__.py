@@ -179,6 +179,7 @@ def _dense(tensor: Tensor) -> Tensor:
 
 
 def _rows(*tensors: Tensor) -> ctypes.Array:
+    """``Rows`` of ``attention.c``, one a tensor."""
     numbers = [number for tensor in tensors for number in (tensor.data_ptr(), *tensor.stride()[:3])]
     return (ctypes.c_int64 * len(numbers))(*numbers)
 
