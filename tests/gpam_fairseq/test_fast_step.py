@@ -290,7 +290,7 @@ def test_the_library_answers_for_mkl_on_amd(tmp_path):
 @pytest.mark.skipif(not products._possible(), reason="MKL's slow path is there only")
 def test_whatever_is_wrong_with_the_library_is_said(tmp_path, monkeypatch):
     library = tmp_path / "intel_products.so"
-    monkeypatch.setattr(products, "_vendor", lambda: "AuthenticAMD")
+    monkeypatch.setattr(products.processor, "facts", lambda: {"vendor_id": "AuthenticAMD"})
     monkeypatch.setattr(products, "library", lambda: library)
     assert products._load() == (False, "slow: torch was loaded before gpam_fairseq", True)
     monkeypatch.delitem(sys.modules, "torch")
