@@ -9,7 +9,6 @@ it is in the cache, over the keys that it sees. float32 on a CPU; anything else,
 left to "materialised".
 """
 
-import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from gpam.attention.backends.compiled.library import Call, dropout_numbers, load
+from gpam.attention.backends.compiled.library import Call, dropout_numbers, load, rows
 from gpam.attention.backends.problem import Problem
 from gpam.attention.backends.tiled import materialised
 from gpam.attention.backends.tiling import padded
@@ -77,7 +76,7 @@ class _Work:
         if padding is not None:
             self.hidden = torch.ones(batch, padded(padding.shape[1]), dtype=torch.uint8)
             self.hidden[:, : padding.shape[1]] = padding
-        self.tensors, self._rows = tensors, _rows(*tensors)
+        self.tensors, self._rows = tensors, rows(*tensors)
         threshold, kept_scale = dropout_numbers(options.dropout)
         self.call = Call(
             heads=batch * heads,
@@ -104,7 +103,7 @@ class _Work:
 
     def forward(self, out: Tensor, kept: Tensor | None) -> None:
         """Write ``O``, and the signed probabilities that the backward pass takes."""
-        of_out = _rows(out)
+        of_out = rows(out)
 
         def run(part: Call) -> None:
             load().gpam_forward(part, *self._inputs(part), of_out, self._kept(part, kept))
@@ -113,7 +112,7 @@ class _Work:
 
     def backward(self, grad_out: Tensor, kept: Tensor | None, grads: Sequence[Tensor]) -> Tensor:
         """Write the gradients of ``tensors``; returns those of the weights, ``[branches, all heads, target]``."""
-        of_out, of_grads = _rows(grad_out), _rows(*grads)
+        of_out, of_grads = rows(grad_out), rows(*grads)
         deltas = grad_out.new_empty(self.call.heads, self.call.branches, self.call.target)
 
         def run(part: Call) -> None:
@@ -176,12 +175,6 @@ class _Compiled(torch.autograd.Function):
 def _dense(tensor: Tensor) -> Tensor:
     """``tensor`` with the numbers of a row next to each other."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def _rows(*tensors: Tensor) -> ctypes.Array:
-    """``Rows`` of ``attention.c``, one a tensor."""
-    numbers = [number for tensor in tensors for number in (tensor.data_ptr(), *tensor.stride()[:3])]
-    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 @cache

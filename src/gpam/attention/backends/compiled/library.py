@@ -11,6 +11,7 @@ import hashlib
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gpam import c_library
 
@@ -18,12 +19,6 @@ SOURCE = Path(__file__).with_name("attention.c")
 _OPTIONS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 #: What torch calls the processor's vector instructions, and a compiler's options for them.
 _INSTRUCTIONS = {"AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"), "AVX2": ("-march=x86-64-v3",)}
-
-
-class Rows(ctypes.Structure):
-    """``Rows`` of ``attention.c``."""
-
-    _fields_ = [("at", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("sequence", "head", "row"))]
 
 
 class Call(ctypes.Structure):
@@ -79,6 +74,12 @@ def load() -> ctypes.CDLL | None:
     return library if _gives_softmax(library) else None
 
 
+def rows(*tensors: Tensor) -> ctypes.Array:
+    """``Rows`` of ``attention.c``, one a tensor ``[batch, heads, length, d]``."""
+    numbers = [number for tensor in tensors for number in (tensor.data_ptr(), *tensor.stride()[:3])]
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
 def dropout_numbers(p: float) -> tuple[int, float]:
     """The threshold of 2^32 below which a weight is dropped, and ``1 / (1 - p)``."""
     return min(round(p * 2**32), 2**32 - 1), 1.0 / (1.0 - p)
@@ -86,11 +87,11 @@ def dropout_numbers(p: float) -> tuple[int, float]:
 
 def _gives_softmax(library: ctypes.CDLL) -> bool:
     """Whether it gives the probabilities of known scores: one head of 3 rows, 27 keys and as many values."""
-    scores, identity, got = torch.linspace(-30, 5, 3 * 27).view(3, 27), torch.eye(27), torch.empty(3, 27)
+    scores, identity = torch.linspace(-30, 5, 3 * 27).view(1, 1, 3, 27), torch.eye(27).view(1, 1, 27, 27)
+    got = torch.empty_like(scores)
     sizes = {"target": 3, "source": 27, "head_dim": 27, "value_dim": 27}
     call = Call(heads=1, sequence_heads=1, branches=1, keys=1, kept_scale=1.0, scale=1.0, **sizes)
     memory, weight = torch.empty(library.gpam_memory(call)), torch.ones(1)
-    tensors = (Rows * 3)(*(Rows(tensor.data_ptr(), 0, 0, 27) for tensor in (identity, scores, identity)))
-    out = Rows(got.data_ptr(), 0, 0, 27)
-    library.gpam_forward(call, memory.data_ptr(), tensors, weight.data_ptr(), None, ctypes.addressof(out), None)
+    tensors = rows(identity, scores, identity)
+    library.gpam_forward(call, memory.data_ptr(), tensors, weight.data_ptr(), None, rows(got), None)
     return torch.allclose(got, torch.softmax(scores, -1), rtol=1e-5, atol=0)
