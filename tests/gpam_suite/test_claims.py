@@ -12,7 +12,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import append_history
-from gpam_suite.report.claims import render_claims
+from gpam_suite.report.claims import claim_parts, render_claims
 from gpam_suite.report.early import row_of
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
@@ -232,6 +232,13 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
     assert last_gain(record) is None  # nothing before the last tenth
     append_history(record.folder, {"update": 180, "split": "valid", "loss_bits": 7.1})
     assert last_gain(record) == pytest.approx(2**0.1 - 1)
+
+
+def test_below_the_scores_stands_how_they_were_made(tmp_path):
+    found = experiment(tmp_path, seven(0.02))
+    scores = claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})["scores-lm_ptb"]
+    protocol = "unit word, context_window 0, tokens_per_sample 64, split test, checkpoint best"
+    assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")
 
 
 def scaled():

@@ -255,6 +255,6 @@ def test_a_run_on_documents(tmp_path):
     assert metrics["test_sentence_bleu"] == sacrebleu.corpus_bleu(hypotheses, [references]).score
     build(tmp_path / "results")
     page = (tmp_path / "results" / "README.md").read_text(encoding="utf-8")
-    assert "| Test BLEU per document ↑ | Test BLEU per sentence ↑ |" in page
+    assert "| Test BLEU per document ↑ | Test chrF ↑ | Test BLEU per sentence ↑ |" in page
     full = (tmp_path / "results" / "tables" / "ted_docs_de_en.md").read_text(encoding="utf-8")
     assert "Pieces with a wrong number of sentences ↓" in full

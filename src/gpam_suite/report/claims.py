@@ -13,6 +13,7 @@ from gpam_suite.common.formatting import MISSING, number, percent
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, findings, read_claims
@@ -51,7 +52,7 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
         waits = "Made when all seeds of the plan are there.\n"
         parts |= {
             f"claim-{name}": "\n".join(_tests(found)) if found else "Softmax and the model are not published yet.\n",
-            f"scores-{name}": short_table(there[name]) if found and found.whole else waits,
+            f"scores-{name}": _scores(there[name]) if found and found.whole else waits,
             f"weights-{name}": _weights(found) if found and found.whole else waits,
             f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
         }
@@ -94,6 +95,10 @@ def _tests(found: Finding) -> list[str]:
             [_row(found, one) for one in (primary, *secondary)],
         ),
     ]
+
+
+def _scores(aggregate: Aggregate) -> str:
+    return f"{short_table(aggregate)}\n{protocol(aggregate)}\n"
 
 
 def _weights(found: Finding) -> str:

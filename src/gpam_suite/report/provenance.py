@@ -41,6 +41,11 @@ def experiment_notes(aggregate: Aggregate) -> list[str]:
     return [bullets([*_how_to_read(aggregate), *_provenance(aggregate)]), made, code(commands)]
 
 
+def protocol(aggregate: Aggregate) -> str:
+    """How every run of the experiment was scored, in a line."""
+    return "Protocol: " + ", ".join(f"{key} {value}" for key, value in aggregate.reference["protocol"].items()) + "."
+
+
 def _provenance(aggregate: Aggregate) -> list[str]:
     """What a reader must know to judge or repeat the numbers, one line each."""
     records, reference = aggregate.records, aggregate.reference
@@ -54,7 +59,7 @@ def _provenance(aggregate: Aggregate) -> list[str]:
     return [
         f"Data: {reference['dataset_label']} ({counts or 'counts unknown'}), checksum {reference['data']['checksum']}; "
         f"recipe {reference['recipe']}.",
-        "Protocol: " + ", ".join(f"{key} {value}" for key, value in reference["protocol"].items()) + ".",
+        protocol(aggregate),
         f"Seeds: {listed(sorted({record['seed'] for record in records}))}; "
         f"updates: {listed(map(formatting.count, updates))}.",
         f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",

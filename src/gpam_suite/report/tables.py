@@ -23,8 +23,8 @@ from gpam_suite.stats.comparisons import Line, comparisons, second_metrics
 from gpam_suite.stats.over_seeds import Difference
 
 _LONG_TABLE_ONLY = {
-    "Test chrF ↑",
-    "Test TER ↓",
+    "chrF, second test set ↑",
+    "TER, second test set ↓",
     "Pieces with a wrong number of sentences ↓",
     "Difference on the test set [95 %]",
     "Over seeds, Holm",
