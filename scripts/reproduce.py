@@ -108,19 +108,23 @@ def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int
     seen = f"{gpus} GPU" if gpus else "no GPU visible"
     what = f"{TASKS[arguments.task]}, SCALE={scale} ({seen}; meant for {SCALES[scale]})"
     if arguments.sweep:
-        return f"{experiment}: {what}: a sweep over lambda- and lambda+; {cost(experiment, None, jobs)}"
-    models, seeds = model_names(arguments.models), arguments.seeds.split(",")
-    runs = len(models) * len(seeds)
-    plan = f"{' and '.join(models) if len(models) < 4 else f'{len(models)} models'}, {len(seeds)} seed(s)"
-    return f"{experiment}: {what}: {plan}, {jobs} run(s) at a time; {cost(experiment, runs, jobs)}"
+        runs, trained = None, "a sweep over lambda- and lambda+"
+    else:
+        models, seeds = model_names(arguments.models), arguments.seeds.split(",")
+        runs = len(models) * len(seeds)
+        named = " and ".join(models) if len(models) < 4 else f"{len(models)} models"
+        trained = f"{named}, {len(seeds)} seed(s), {jobs} run(s) at a time"
+    plan = f"make plan EXPERIMENT={experiment_of(arguments.task, scale, False)}{'' if gpus else ' GPU=cpu'}"
+    unknown = f"its cost is not measured yet; after make setup, {plan} estimates it"
+    return f"{experiment}: {what}: {trained}; {cost(experiment, runs, jobs) or unknown}"
 
 
-def cost(experiment: str, runs: int | None, jobs: int) -> str:
-    """Minutes of training and processor, from the published runs of ``experiment``."""
+def cost(experiment: str, runs: int | None, jobs: int) -> str | None:
+    """Minutes of training and processor, from the published runs of ``experiment``; None where none is published."""
     with (ROOT / "results" / "runs.csv").open(encoding="utf-8", newline="") as file:
         known = [run for run in csv.DictReader(file) if run["experiment"] == experiment and run["train_seconds"]]
     if not known:
-        return f"its cost is not measured yet; after make setup, make plan EXPERIMENT={experiment} estimates it"
+        return None
     seconds = statistics.mean(float(run["train_seconds"]) for run in known)
     processors = ", ".join(sorted({run["gpu"] or run["processor"] for run in known}))
     total = (runs or len(known)) * seconds / jobs / 60
