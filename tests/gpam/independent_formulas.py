@@ -63,12 +63,27 @@ def softmax(q, k, v, see):
     return over_rows(q, k, v, see, lambda h, query, keys, i, seen: softmax_row(query, keys))
 
 
-def dagpam(q, k, v, see, query_neg, lambda_pos, lambda_neg, lambdas, combination, query_neg_activation, key_neg=None):
+def dagpam(
+    q,
+    k,
+    v,
+    see,
+    query_neg,
+    lambda_pos,
+    lambda_neg,
+    lambdas,
+    combination,
+    query_neg_activation,
+    key_neg=None,
+    mixture=None,
+):
     """``(lambda_pos + c) P+ - lambda_neg P-``; each parameter is one of all heads, or one a head."""
+    if lambdas == "trainable_convex":
+        lambda_pos = -logistic(4 * float(mixture))
     heads, width = q.shape[1], q.shape[3]
     maps = np.broadcast_to(query_neg, (heads, width, width))
     key_maps = np.broadcast_to(np.eye(width) if key_neg is None else key_neg, maps.shape)
-    lambda_neg = lambda_pos if lambdas == "trainable_equal" else lambda_neg
+    lambda_neg = lambda_pos if lambdas in ("trainable_equal", "trainable_convex") else lambda_neg
     weight_pos = np.broadcast_to(lambda_pos + (combination == "one_plus"), heads)
     weight_neg = np.broadcast_to(lambda_neg, heads)
 

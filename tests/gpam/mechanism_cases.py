@@ -26,6 +26,7 @@ VARIANTS = {
         {"lambdas": "trainable"},
         {"lambdas": "trainable_per_head", "query_neg_heads": "per_head", "query_neg_init": "xavier"},
         {"lambdas": "trainable_equal"},
+        {"lambdas": "trainable_convex", "lambda_pos": -0.3, "lambda_neg": -0.3},
         {"query_neg_activation": "none"},
         {"negative_key": "separate"},
         {"negative_key": "separate", "query_neg_heads": "per_head", "dropout_on": "combined"},
@@ -139,7 +140,7 @@ def reference_call(called: Called, given: Inputs, **masks) -> tuple[Tensor, Tens
 def _dagpam_parameters(m: Mechanism, o) -> tuple | None:
     if o.query_neg_activation == "none" or o.negative_key == "separate":
         return None
-    return m.query_neg, m.lambda_pos - int(o.combination == "plain"), m.lambda_neg
+    return m.query_neg, m.weight_pos - 1, -m.weight_neg
 
 
 def independent_call(called: Called, given: Inputs, padding=None, causal=False, hidden=None):

@@ -417,6 +417,24 @@ def test_equal_lambdas_are_one_number_that_keeps_the_sum():
             build("dagpam", Site(EMBED, HEADS), {"lambdas": "trainable_equal", **options})
 
 
+def test_a_convex_pair_has_no_negative_weight_and_moves_as_a_learned_lambda_does():
+    options = {"lambdas": "trainable_convex", "lambda_pos": -0.5, "lambda_neg": -0.5}
+    convex = build("dagpam", Site(EMBED, HEADS), options)
+    free = build("dagpam", Site(EMBED, HEADS), {**options, "lambdas": "trainable_equal"})
+    given = inputs(dtype=torch.float32)
+    for mechanism in (convex, free):
+        mechanism(given.q, given.k, given.v)[0].square().sum().backward()
+    assert_close(convex.mixture.grad, -free.lambda_pos.grad)
+    for mixture in (-9.0, 0.2, 9.0):
+        with torch.no_grad():
+            convex.mixture.fill_(mixture)
+        _, weights = convex(given.q, given.k, given.v, need_weights=True)
+        assert weights.min() >= 0 and convex.row_sum().item() == pytest.approx(1.0)
+    for wrong in ({"lambda_pos": -0.2}, {"lambda_pos": 0.5, "lambda_neg": 0.5}, {"combination": "plain"}):
+        with pytest.raises(UsageError, match=r"its weights above 0: got .*, wanted equal lambdas between -1 and 0"):
+            build("dagpam", Site(EMBED, HEADS), {**options, **wrong})
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_the_scale_of_softmax_moves_as_a_row_sum_of_dagpam(decay):
     """Pulled alike by a loss, both sums go through the same values under Adam with decoupled weight decay."""

@@ -1,8 +1,10 @@
 """What an experiment says of a claim: equivalence tests by hand, the gate, every verdict, none before its time."""
 
+import dataclasses
 import itertools
 import json
 import math
+import shutil
 
 import pytest
 from record_factory import make_record, painted, store
@@ -21,7 +23,15 @@ from gpam_suite.report.panels.training import trainings
 from gpam_suite.stats import claim as claims
 from gpam_suite.stats import inside_claim
 from gpam_suite.stats.aggregate import read_aggregates
-from gpam_suite.stats.claim import CONTRADICTED, INCONCLUSIVE, NOT_TRAINED, SUPPORTED, TRAINING_UNKNOWN, last_gain
+from gpam_suite.stats.claim import (
+    CONTRADICTED,
+    INCONCLUSIVE,
+    NOT_TRAINED,
+    SECONDARY,
+    SUPPORTED,
+    TRAINING_UNKNOWN,
+    last_gain,
+)
 from gpam_suite.stats.over_seeds import equivalence
 
 EFFECT = math.log(108.26 / 106.38)
@@ -49,7 +59,7 @@ def test_two_one_sided_tests_by_hand():
 def curve(record, gain, updates=200):
     """Validation that still gains ``gain`` in the last tenth of training."""
     for update, perplexity in ((100, 150.0), (180, 100.0 * (1 + gain)), (updates, 100.0)):
-        append_history(record.folder, {"update": update, "split": "valid", "loss_bits": math.log2(perplexity)})
+        append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
 
 
 def found_in(results):
@@ -65,7 +75,8 @@ def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=14
             make_record(experiment="lm_ptb", model="dagpam_trainable", value=value * math.exp(-gain), seed=seed)
         )
     for record in store(results, *made, *more):
-        curve(record, last)
+        if last is not None:
+            curve(record, last)
     if lstm is not None:
         store(results, make_record(experiment="lm_ptb_lstm", model="lstm", model_label="LSTM", value=lstm))
     if ngram is not None:
@@ -153,7 +164,7 @@ def test_the_figure_shows_what_each_seed_gains(tmp_path):
 
 
 def test_the_figure_of_trainings_shows_how_far_ahead_each_seed_is(tmp_path):
-    found = experiment(tmp_path, [0.0, 0.0, 0.0])
+    found = experiment(tmp_path, [0.0, 0.0, 0.0], last=None)
     lower = {1: 0.99, 2: 0.98, 3: 0.94}
     (aggregate,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
     for row in aggregate.rows:  # alike at update 200; softmax alone is validated at 400
@@ -161,8 +172,7 @@ def test_the_figure_of_trainings_shows_how_far_ahead_each_seed_is(tmp_path):
             factor = lower[record["seed"]] if row.model == "dagpam_trainable" else 1.0
             validations = {200: 100.0, 300: 90.0 * (1 + 0.1 * record["seed"]) * factor}
             for update, perplexity in (validations | ({400: 90.0} if row is aggregate.baseline else {})).items():
-                own = {"update": update, "split": "valid", "token_perplexity": perplexity}
-                append_history(record.folder, own | {"loss_bits": math.log2(perplexity)})
+                append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
     perplexities, ahead = painted(trainings(aggregate, found, "some"))
     assert list(perplexities.lines[0].get_xdata()) == [200, 300, 400]
     assert list(ahead.lines[0].get_xdata()) == [200, 300]
@@ -207,6 +217,32 @@ def test_no_verdict_before_the_planned_seeds(tmp_path):
     assert "supported" not in table and "Against" not in table  # no look at six of seven
 
 
+def test_the_planned_seeds_are_those_from_one_on_and_none_of_them_failed(tmp_path):
+    found = experiment(tmp_path, [*seven(EFFECT), 0.01])
+    assert found.whole
+    (first,) = (path for path in (tmp_path / "runs" / "lm_ptb").glob("dagpam_trainable-*/seed1-*"))
+    shutil.rmtree(first)
+    assert not found_in(tmp_path).whole  # seven seeds, 2 to 8
+    failed = make_record(experiment="lm_ptb", model="dagpam_trainable", seed=1, status="failed", reason="killed")
+    store(tmp_path, failed)
+    assert not found_in(tmp_path).whole
+    store(tmp_path, failed | {"status": "diverged"})
+    assert found_in(tmp_path).whole
+
+
+def test_a_secondary_claim_has_no_verdict(tmp_path, monkeypatch):
+    claim = dataclasses.replace(claims.read_claims()["lm_ptb"], secondary=True)
+    monkeypatch.setattr(claims, "read_claims", lambda: {"lm_ptb": claim})
+    assert experiment(tmp_path, seven(EFFECT)).verdict == SECONDARY
+
+
+def test_a_reference_that_was_scored_otherwise_is_none(tmp_path):
+    experiment(tmp_path, seven(EFFECT), lstm=None)
+    other = make_record(experiment="lm_ptb_lstm", model="lstm", model_label="LSTM", value=120.0)
+    store(tmp_path, other | {"protocol": other["protocol"] | {"context_window": 1}})
+    assert found_in(tmp_path).gate.trained is None
+
+
 @pytest.mark.parametrize(
     "how, trained, verdict, reason",
     [
@@ -227,11 +263,11 @@ def test_the_gate(tmp_path, how, trained, verdict, reason):
 def test_the_end_of_training_has_to_be_validated(tmp_path):
     (record,) = store(tmp_path, make_record(updates=200))
     assert last_gain(record) is None
-    append_history(record.folder, {"update": 190, "split": "valid", "loss_bits": 7.0})
-    append_history(record.folder, {"update": 200, "split": "valid", "loss_bits": 7.0})
+    append_history(record.folder, {"update": 190, "split": "valid", "token_perplexity": 100.0})
+    append_history(record.folder, {"update": 200, "split": "valid", "token_perplexity": 100.0})
     assert last_gain(record) is None  # nothing before the last tenth
-    append_history(record.folder, {"update": 180, "split": "valid", "loss_bits": 7.1})
-    assert last_gain(record) == pytest.approx(2**0.1 - 1)
+    append_history(record.folder, {"update": 180, "split": "valid", "token_perplexity": 102.0})
+    assert last_gain(record) == pytest.approx(0.02)
 
 
 def test_below_the_scores_stands_how_they_were_made(tmp_path):
@@ -257,6 +293,12 @@ def test_an_arm_is_compared_when_its_planned_seeds_are_there(tmp_path):
     assert len(found_in(tmp_path).comparisons) == 1
     store(tmp_path, make_record(experiment="lm_ptb", model="gated", seed=3, status="diverged", reason="loss"))
     assert [one.model for one in found_in(tmp_path).comparisons] == ["dagpam_trainable", "gated"]
+    before = found_in(tmp_path).comparisons[1].holm
+    lost = (
+        make_record(experiment="lm_ptb", model="nap", seed=seed, status="diverged", reason="loss") for seed in (1, 2, 3)
+    )
+    store(tmp_path, *lost)
+    assert found_in(tmp_path).comparisons[1].holm == pytest.approx(min(1.0, 2 * before))  # a lost arm counts
 
 
 def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):

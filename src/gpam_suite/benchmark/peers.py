@@ -70,13 +70,13 @@ def _dagpam_naive(m: Mechanism, q: Tensor, k: Tensor, v: Tensor, padding: Tensor
     mask = dense_mask(q, k, padding, causal)
     positive = m.dropped(probabilities(q, k, mask))
     negative = m.dropped(probabilities(m.negative_query(q), m.negative_key(k), mask))
-    return (m.weight_pos * positive - m.lambda_neg * negative) @ v
+    return (m.weight_pos * positive + m.weight_neg * negative) @ v
 
 
 def _dagpam_two_calls(m: Mechanism, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, causal: bool) -> Tensor:
     positive = sdpa(q, k, v, padding, causal, m.active_dropout)
     negative = sdpa(m.negative_query(q), m.negative_key(k), v, padding, causal, m.active_dropout)
-    return m.weight_pos * positive - m.lambda_neg * negative
+    return m.weight_pos * positive + m.weight_neg * negative
 
 
 def _differential_authors(
@@ -95,7 +95,7 @@ def _by(backend: str, m: Mechanism, q: Tensor, k: Tensor, v: Tensor, padding: Te
     """softmax or daGPAM by one backend of ours."""
     queries, weights = (q,), (1.0,)
     if hasattr(m, "negative_query"):
-        queries, weights = (q, m.negative_query(q)), (m.weight_pos, -m.lambda_neg)
+        queries, weights = (q, m.negative_query(q)), (m.weight_pos, m.weight_neg)
     masks = {"key_padding_mask": padding, "causal": causal}
     return functional.sum_of_softmaxes(queries, k, v, weights, backend=backend, dropout=m.active_dropout, **masks)
 

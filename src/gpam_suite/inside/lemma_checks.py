@@ -47,9 +47,9 @@ def _of_module(seen: list[Seen]) -> dict[str, float]:
     return numbers | {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-def _lambdas(mechanism: DaGPAM, heads: int) -> list[Tensor]:
+def _weights(mechanism: DaGPAM, heads: int) -> list[Tensor]:
     """The weights of ``P+`` and ``P-``, ``[heads]`` each."""
-    return [torch.as_tensor(value).double().expand(heads) for value in (mechanism.weight_pos, mechanism.lambda_neg)]
+    return [torch.as_tensor(value).double().expand(heads) for value in (mechanism.weight_pos, mechanism.weight_neg)]
 
 
 def _maps(mechanism: DaGPAM) -> tuple[Tensor, Tensor]:
@@ -68,14 +68,14 @@ def bounds(seen: Seen) -> lemmas.Bound:
         part.weight.double().unflatten(0, (heads, -1)).mT for part in (module.q_proj, module.k_proj, module.v_proj)
     )
     if isinstance(mechanism, DaGPAM):
-        weight_pos, lambda_neg = _lambdas(mechanism, heads)
+        weight_pos, weight_neg = _weights(mechanism, heads)
         w_neg, w_k_neg = _maps(mechanism)
         b_q = module.q_proj.bias.double().unflatten(0, (heads, -1))
         own = (rest, found.row.expand(heads, -1), w_q, b_q, w_neg, w_k @ w_k_neg)
         relu = mechanism.options.query_neg_activation == "relu"
         branches = [
             lemmas.positive_branch(weight_pos, rest, w_q, w_k),
-            lemmas.negative_branch(-lambda_neg, *own, relu=relu),
+            lemmas.negative_branch(weight_neg, *own, relu=relu),
         ]
     else:
         branches = [lemmas.positive_branch(torch.ones(heads), rest, w_q, w_k)]
@@ -104,9 +104,9 @@ def _rows(seen: Seen) -> dict[str, float]:
         opposed = lemmas.opposition(s_pos, s_neg, visible)
         identity = torch.eye(w_neg.shape[-1], dtype=torch.float64)
         distance = torch.linalg.matrix_norm(w_neg + identity) / torch.linalg.matrix_norm(identity)
-        weight_pos, lambda_neg = _lambdas(mechanism, len(q))
+        weight_pos, weight_neg = _weights(mechanism, len(q))
         # J(P+) and J(P-) have one sign pattern, positive on the diagonal alone, so their totals add up.
-        both = weight_pos[:, None] * total_pos + lambda_neg[:, None] * total_neg
+        both = weight_pos[:, None] * total_pos - weight_neg[:, None] * total_neg
         numbers["jacobian_neg"] = float((total_neg / most).mean())
         numbers["opposition_distance"] = float(opposed.distance.mean())
         numbers["opposition_cosine"] = float(opposed.cosine.mean())

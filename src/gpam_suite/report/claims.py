@@ -51,7 +51,9 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
         found = said.get(name)
         waits = "Made when all seeds of the plan are there.\n"
         parts |= {
-            f"claim-{name}": "\n".join(_tests(found)) if found else "Softmax and the model are not published yet.\n",
+            f"claim-{name}": "\n".join(_tests(found))
+            if found
+            else "No seed of softmax and the model is finished yet.\n",
             f"scores-{name}": _scores(there[name]) if found and found.whole else waits,
             f"weights-{name}": _weights(found) if found and found.whole else waits,
             f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
@@ -72,27 +74,29 @@ def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, 
 
 
 def _tests(found: Finding) -> list[str]:
-    claim, (primary, *secondary) = found.claim, found.comparisons
-    paper = effect = _gain(found, found.effect)
-    if isinstance(claim.paper, dict):
-        paper = f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({effect})"
+    claim, primary = found.claim, found.comparisons[0]
+    head, wanted = "Smallest effect of interest", (effect := _gain(found, found.effect))
+    if claim.paper:
+        head, wanted = "The paper", f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({effect})"
     standing = [
-        markdown(["Claim", "The paper", *_STANDING], [[claim.title, paper, *_standing(found)]]),
+        markdown(["Claim", head, *_STANDING], [[claim.title, wanted, *_standing(found)]]),
         f"Trained? {'; '.join(found.gate.reasons)}.\n",
     ]
     if not found.whole:
         return standing
     lower = found.metric in LOWER_IS_BETTER
-    spread = formatting.number(100 * primary.spread if lower else primary.spread) + (" %" if lower else "")
+    spread = (
+        MISSING if primary.spread is None else f"{number(100 * primary.spread)} %" if lower else number(primary.spread)
+    )
     return [
         *standing,
         f"Standard deviation of the gain over seeds: {spread}.\n",
-        f"{_WHAT[lower]} p values are of paired t tests: against no gain, against a gain of "
-        f"{effect} or more (below 0.05: excluded), and against one of that size in either direction (below 0.05: "
-        "equivalent). All but the first are secondary, with Holm's correction.\n",
+        f"{_WHAT[lower]} p values are of t tests paired over the seeds that both have: against no gain, against a "
+        f"gain of {effect} or more (below 0.05: excluded), and against one of that size in either direction (below "
+        "0.05: equivalent). Holm's correction is of the first of them, over all secondary comparisons made so far.\n",
         markdown(
-            ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", "p, the paper's gain", "p, equivalent"],
-            [_row(found, one) for one in (primary, *secondary)],
+            ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"],
+            [_row(found, one) for one in found.comparisons],
         ),
     ]
 
@@ -160,7 +164,7 @@ def _row(found: Finding, one: Comparison) -> list[str]:
         str(len(one.seeds)),
         _interval(found, one),
         _p(one.gain.p_value),
-        "primary" if one.primary else _p(one.holm),
+        "primary" if one.primary and not found.claim.secondary else _p(one.holm),
         _p(None if tests is None else tests.p_above),
         _p(None if tests is None else tests.p_value),
     ]

@@ -50,7 +50,11 @@ _FIELDS = {
         for kind in _KINDS
     },
     **{
-        name: (f"{name} of the model; where it is learned, its mean over modules at the end", name) for name in _LAMBDAS
+        name: (
+            f"{name} of the model; where it is learned, its mean over modules at the end (empty: another number is)",
+            name,
+        )
+        for name in _LAMBDAS
     },
     "recipe": ("recipe of training, `configs/recipe/`", "recipe"),
     "data_checksum": ("SHA-256 of the prepared data", "data.checksum"),
@@ -77,8 +81,9 @@ def _value(record: Record, place: str) -> Any:
     if first == "gradient_norms":
         return mean_of(record.data.get(first), *rest)
     if first in _LAMBDAS:
-        learned = mean_of(record.data.get("learned_scalars"), first)
-        return record["options"].get(first) if learned is None else learned
+        learned, how = record.data.get("learned_scalars"), record["options"].get("lambdas", "fixed")
+        shared = how == "trainable_equal"  # one number for both
+        return record["options"].get(first) if how == "fixed" else mean_of(learned, "lambda_pos" if shared else first)
     return record.at(first, *rest)
 
 

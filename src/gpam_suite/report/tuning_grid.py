@@ -65,7 +65,7 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     panels: dict[str, list[tuple[list[float], list[float]]]] = {}
     for record in read_records(Path(results) / FOLDER):
         if record["model"] == BASELINE and record["status"] == "finished" and record["recipe"] not in without:
-            points = sorted(validation(record, "token_perplexity").items())
+            points = sorted(validation(record).items())
             tokens = [tokens_seen(record, update) / 1e6 for update, _ in points]
             panels.setdefault(record["dataset_label"], []).append((tokens, [value for _, value in points]))
     if not panels:

@@ -1,8 +1,8 @@
 """A claim of the paper's and what an experiment says of it: the comparisons of its plan, computed once and saved.
 
 The plan's numbers stand in ``configs/claims.yaml``. Of a model and a baseline, ``gain(k)`` is what seed ``k`` gains:
-``ln PPL(baseline) - ln PPL(model)`` for a perplexity, ``model - baseline`` for BLEU and accuracy. ``D``, the smallest
-effect of interest, is the paper's gain on the same scale.
+``ln PPL(baseline) - ln PPL(model)`` for a perplexity, ``model - baseline`` for BLEU and accuracy. ``D`` is the smallest
+effect of interest on the same scale: where the paper has the row, its gain.
 """
 
 import json
@@ -25,7 +25,7 @@ from gpam_suite.stats.curves import validation
 from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weights
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
 
-SUPPORTED, CONTRADICTED, INCONCLUSIVE = "supported", "contradicted", "inconclusive"
+SUPPORTED, CONTRADICTED, INCONCLUSIVE, SECONDARY = "supported", "contradicted", "inconclusive", "none: secondary"
 NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether trained"
 MOST_GAIN = 0.01
 """Of the last tenth of training, in a model that is trained."""
@@ -39,17 +39,19 @@ class Claim:
     experiment: str
     title: str
     model: str
-    paper: dict[str, float] | float
     seeds: int
     controls: list[str]
     references: dict[str, Any]
+    paper: dict[str, float] | None = None
+    smallest_effect: dict[str, float] | float | None = None
     seeds_of: dict[str, int] = field(default_factory=dict)
+    secondary: bool = False
 
     def effect(self, metric: str) -> float:
-        """``D``: the paper's gain, on the scale of the comparisons; ``paper`` has its two scores, or the gain alone."""
-        if not isinstance(self.paper, dict):
-            return self.paper
-        return _scale(metric, self.paper["model"]) - _scale(metric, self.paper["baseline"])
+        """``D``: the gain between two scores, the paper's of this row or others, or a number on the scale of the
+        comparisons."""
+        given = self.paper or self.smallest_effect
+        return _scale(metric, given["model"]) - _scale(metric, given["baseline"]) if isinstance(given, dict) else given
 
 
 @dataclass(frozen=True)
@@ -130,18 +132,24 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     if primary is None:
         return None
     arms = [row for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
-    arms = [row for row in arms if len(row.records) >= claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS)]
+    arms = [row for row in arms if _whole(row, claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS))]
     others = [(row, aggregate.baseline) for row in arms]
     others += [(rows[claim.model], rows[name]) for name in claim.controls if rows.get(name) in arms]
-    secondary = _corrected([one for pair in others if (one := _compare(aggregate, *pair, effect))])
+    secondary = _corrected([_compare(aggregate, *pair, effect) for pair in others])
     trained = gate(aggregate.baseline, _references(results, claim, there))
-    whole = min(len(row.records) for row in (aggregate.baseline, rows[claim.model])) >= claim.seeds
-    said = verdict(primary, trained) if whole else None
+    whole = all(_whole(row, claim.seeds) for row in (aggregate.baseline, rows[claim.model]))
+    said = (SECONDARY if claim.secondary else verdict(primary, trained)) if whole else None
     shown = [aggregate.baseline, rows[claim.model], *arms]
     analyses = read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
     looked = inside(analyses, aggregate, rows[claim.model]) if whole else ()
     weighed = weights(analyses, shown)
     return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked, weighed)
+
+
+def _whole(row: Row, seeds: int) -> bool:
+    """Whether the plan's seeds, 1 to ``seeds``, have ended: one that diverged has, one that failed is run again."""
+    ended = {record["seed"] for record in row.records if record["status"] != "failed"}
+    return ended.issuperset(range(1, seeds + 1))
 
 
 def verdict(primary: Comparison, trained: Gate) -> str:
@@ -179,17 +187,16 @@ def _name(row: Row) -> str:
     return row.model if row.overrides_label == DEFAULT_OPTIONS else f"{row.model} ({row.overrides_label})"
 
 
-def _corrected(comparisons: list[Comparison]) -> list[Comparison]:
-    """With Holm's correction over all of them that have two seeds or more."""
-    tested = {index: found.gain.p_value for index, found in enumerate(comparisons) if len(found.seeds) > 1}
-    corrected = holm(tested)
-    return [replace(found, holm=corrected.get(index)) for index, found in enumerate(comparisons)]
+def _corrected(comparisons: list[Comparison | None]) -> list[Comparison]:
+    """With Holm's correction over all of them; those without a seed on both sides count, and are left out."""
+    corrected = holm({index: found and found.gain.p_value for index, found in enumerate(comparisons)})
+    return [replace(found, holm=corrected.get(index)) for index, found in enumerate(comparisons) if found]
 
 
 def last_gain(record: Record) -> float | None:
     """By how much of itself validation perplexity per token fell in the last tenth of training: ``P(0.9) / P(1) - 1``,
     ``P(0.9)`` of the last validation before that tenth. None without one, or where the end was not validated."""
-    perplexities = {update: 2**bits for update, bits in validation(record, "loss_bits").items()}
+    perplexities = validation(record)
     before = [update for update in perplexities if 10 * update <= 9 * record["updates"]]
     if record["updates"] not in perplexities or not before:
         return None
@@ -222,16 +229,21 @@ def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:
 
 
 def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> dict[str, float | None]:
-    """The headline numbers of the reference rows; None for one that is not there yet."""
+    """The headline numbers of the reference rows; None for one that is not there yet, or was scored otherwise."""
     aggregate, ngram = there[claim.experiment], claim.references["ngram"]
     found: dict[str, float | None] = {}
     for experiment, model in claim.references["runs"].items():
-        rows = [row for row in (there[experiment].rows if experiment in there else ()) if row.model == model]
-        scores = [score for row in rows for score in row.values(there[experiment].metric).values()]
+        alike = experiment in there and _scored_by(there[experiment]) == _scored_by(aggregate)
+        rows = [row for row in there[experiment].rows if row.model == model] if alike else []
+        scores = [score for row in rows for score in row.values(aggregate.metric).values()]
         found[rows[0].records[0]["model_label"] if rows else model] = summarise(scores).mean
     if ngram is not None:
         found[f"{ngram}-gram"] = reference_score(results, aggregate, ngram)
     return found
+
+
+def _scored_by(aggregate: Aggregate) -> tuple[Any, ...]:
+    return aggregate.reference["data"]["checksum"], aggregate.reference["protocol"]
 
 
 def reference_score(results: Path, aggregate: Aggregate, order: int) -> float | None:

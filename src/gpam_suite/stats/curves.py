@@ -21,19 +21,19 @@ class Curve(NamedTuple):
     values: np.ndarray
 
 
-def validation(record: Record, quantity: str) -> dict[int, float]:
-    """Update to ``token_perplexity`` or ``loss_bits``; where a resumed run came by an update twice, the later row
-    counts."""
+def validation(record: Record) -> dict[int, float]:
+    """Update to validation perplexity per token, label smoothing left out; where a resumed run came by an update twice,
+    the later row counts."""
     return {
-        row["update"]: row[quantity]
+        row["update"]: row["token_perplexity"]
         for row in read_history(record.folder)
-        if row.get("split") == "valid" and row.get(quantity) is not None
+        if row.get("split") == "valid" and row.get("token_perplexity") is not None
     }
 
 
 def learning_curve(row: Row) -> Curve | None:
     """The curve over the finished seeds, at the updates all of them validated at; None below two such updates."""
-    seeds = [validation(record, "token_perplexity") for record in row.finished]
+    seeds = [validation(record) for record in row.finished]
     shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
     if len(shared) < 2:
         return None

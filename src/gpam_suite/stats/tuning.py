@@ -62,7 +62,7 @@ def grid(records: list[Record]) -> Grid:
     """What the runs found, by setting."""
     found: Grid = {}
     for record in records:
-        reached = validation(record, "token_perplexity").values() if record["status"] == "finished" else ()
+        reached = validation(record).values() if record["status"] == "finished" else ()
         options = "" if record["overrides_label"] == DEFAULT_OPTIONS else f" {record['overrides_label']}"
         found.setdefault(_setting(record), {})[f"{record['model_label']}{options}"] = min(reached, default=None)
     return dict(sorted(found.items()))

@@ -43,8 +43,9 @@ class DaGPAMOptions:
     lambdas: str = option(
         "fixed",
         "fixed, or learned from the given values: one pair a module, one a head (granularity unknown [?]), or one "
-        "number a module for both, so that rows keep a sum of 1 (a control)",
-        choices=("fixed", "trainable", "trainable_per_head", "trainable_equal"),
+        "number a module for both, so that rows keep a sum of 1: any number, or one from -1 to 0, so that no weight is "
+        "negative (two controls)",
+        choices=("fixed", "trainable", "trainable_per_head", "trainable_equal", "trainable_convex"),
     )
     combination: str = option(
         "one_plus",
@@ -83,8 +84,8 @@ class DaGPAMOptions:
 def _extra_parameters(site: Site, options: DaGPAMOptions) -> int:
     maps = 1 + (options.negative_key == "separate")
     heads = site.num_heads if options.query_neg_heads == "per_head" else 1
-    lambdas = {"fixed": 0, "trainable": 2, "trainable_per_head": 2 * site.num_heads, "trainable_equal": 1}
-    return maps * heads * site.head_dim**2 + lambdas[options.lambdas]
+    lambdas = {"fixed": 0, "trainable": 2, "trainable_per_head": 2 * site.num_heads}
+    return maps * heads * site.head_dim**2 + lambdas.get(options.lambdas, 1)
 
 
 def _flops(site: Site, target: int, source: int, options: DaGPAMOptions) -> int:
@@ -93,11 +94,17 @@ def _flops(site: Site, target: int, source: int, options: DaGPAMOptions) -> int:
 
 
 def _check_equal(options: DaGPAMOptions) -> None:
-    given = (options.lambda_pos, options.lambda_neg)
-    if options.lambdas == "trainable_equal" and (given[0] != given[1] or options.combination != "one_plus"):
+    kept, wanted = {
+        "trainable_equal": ("sum at 1", "equal lambdas"),
+        "trainable_convex": ("sum at 1 and its weights above 0", "equal lambdas between -1 and 0"),
+    }.get(options.lambdas, (None, None))
+    right = options.lambda_pos == options.lambda_neg and options.combination == "one_plus"
+    if options.lambdas == "trainable_convex":
+        right = right and -1 < options.lambda_pos < 0
+    if kept and not right:
         raise UsageError(
-            f"lambdas 'trainable_equal' keeps a row's sum at 1: got lambda_pos {given[0]}, lambda_neg {given[1]} and "
-            f"combination '{options.combination}', wanted equal lambdas and 'one_plus'"
+            f"lambdas '{options.lambdas}' keeps a row's {kept}: got lambda_pos {options.lambda_pos}, lambda_neg "
+            f"{options.lambda_neg} and combination '{options.combination}', wanted {wanted} and 'one_plus'"
         )
 
 
@@ -116,10 +123,10 @@ class DaGPAM(Mechanism):
     )
 
     def row_sum(self) -> float | Tensor:
-        return self.weight_pos - self.lambda_neg
+        return self.weight_pos + self.weight_neg
 
     def weight_range(self) -> tuple[Tensor, Tensor]:
-        return bounds_of_sum(self.weight_pos, -self.lambda_neg)
+        return bounds_of_sum(self.weight_pos, self.weight_neg)
 
     def __init__(self, site: Site, options: DaGPAMOptions) -> None:
         super().__init__(site, options)
@@ -130,6 +137,8 @@ class DaGPAM(Mechanism):
         if options.lambdas == "fixed":
             self.lambda_pos: float | Tensor = options.lambda_pos
             self.lambda_neg: float | Tensor = options.lambda_neg
+        elif options.lambdas == "trainable_convex":
+            self.mixture = nn.Parameter(torch.logit(torch.tensor(-options.lambda_pos)) / 4)
         else:
             shape = (site.num_heads,) if options.lambdas == "trainable_per_head" else ()
             self.lambda_pos = nn.Parameter(torch.full(shape, options.lambda_pos))
@@ -159,7 +168,15 @@ class DaGPAM(Mechanism):
     @property
     def weight_pos(self) -> float | Tensor:
         """The factor of ``P+``: ``1 + lambda+``, or ``lambda+`` in the plain reading."""
+        if self.options.lambdas == "trainable_convex":
+            return 1 - self.weight_neg
         return 1 + self.lambda_pos if self.options.combination == "one_plus" else self.lambda_pos
+
+    @property
+    def weight_neg(self) -> float | Tensor:
+        """The factor of ``P-``: ``-lambda-``. A convex one is ``sigmoid(4 mixture)``: at a half it moves as fast as a
+        learned lambda does, whose place the number takes."""
+        return torch.sigmoid(4 * self.mixture) if self.options.lambdas == "trainable_convex" else -self.lambda_neg
 
     def negative_query(self, q: Tensor) -> Tensor:
         """``Q^- = ReLU(Q) W_Q^-``, head by head."""
@@ -177,7 +194,7 @@ class DaGPAM(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         positive, negative = self.branches(q, k, masks)
-        return reference.per_head(self.weight_pos) * positive - reference.per_head(self.lambda_neg) * negative
+        return reference.per_head(self.weight_pos) * positive + reference.per_head(self.weight_neg) * negative
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights and not self.active_dropout:
@@ -187,7 +204,7 @@ class DaGPAM(Mechanism):
             (q, self.negative_query(q)),
             (k, self.negative_key(k)),
             v,
-            (self.weight_pos, -self.lambda_neg),
+            (self.weight_pos, self.weight_neg),
             dropout=self.active_dropout,
             dropout_on=self.options.dropout_on,
             backend=self.backend,
