@@ -154,7 +154,8 @@ def _standing(found: Finding) -> list[str]:
 
 
 def _seeds(found: Finding) -> str:
-    return f"{len(found.comparisons[0].seeds)} of {found.claim.seeds} seeds"
+    there, planned = len(found.comparisons[0].seeds), found.claim.seeds
+    return f"{there} seeds" if there >= planned else f"{there} of {planned} seeds"
 
 
 def _row(found: Finding, one: Comparison) -> list[str]:

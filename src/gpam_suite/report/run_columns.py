@@ -72,8 +72,27 @@ _OF_A_VALIDATION = {
     "update": "how many updates had been made",
     "epoch": "in which epoch that was",
     "token_perplexity": "validation perplexity per token",
-    "loss_bits": "validation loss in bits per token",
+    "loss_bits": "validation loss in bits per token; in translation with its label smoothing",
 }
+_OF_A_MODEL = {
+    "experiment model options label": "as in `runs.csv`",
+    "status reason": "`finished` in the row of a model; each of its runs that was lost has a row with its own",
+    "seeds seeds_finished seeds_lost": "the finished seeds, how many they are, and how many were lost",
+    "metric mean sd": "the headline metric on the test set: name, mean and sample standard deviation over seeds",
+    "chrf_mean chrf_sd": "the same of chrF; other metrics have columns of their own names at the end",
+    "difference difference_low difference_high": "mean less softmax's, with its 95 % interval over seeds",
+    "difference_method": "how that interval was made: paired where the seeds are the same, else Welch's",
+    "difference_p difference_p_holm": "its p value, and that with Holm's correction over the models of the experiment",
+    "test_set_difference test_set_low test_set_high": "the same difference, with its 95 % interval over the test set",
+    "test_set_p test_set_p_holm": "its p value, and that with Holm's correction",
+    "seeds_and_test_set_low seeds_and_test_set_high": "95 % interval over seeds and test set together",
+    "seeds_needed": "least number of seeds that would show the difference with a power of 0.8; 1001: more than 1000",
+    "parameters parameters_ratio parameters_mechanism": "parameters, over softmax's, and what the mechanism adds",
+    "train_flops_per_token train_flops_ratio": "floating-point operations of training, a token, and over softmax's",
+    "train_tokens_per_second speed_ratio": "mean over seeds; over softmax's where all ran on one kind of machine",
+    "peak_bytes memory_ratio": "most memory held; over softmax's where all ran on one kind of machine",
+}
+"""Columns of ``comparisons.csv`` that belong together, and what they mean."""
 
 
 def _value(record: Record, place: str) -> Any:
@@ -119,5 +138,7 @@ def columns_page() -> str:
         markdown(["Column", "Meaning"], [[f"`{name}`", meaning] for name, meaning in runs.items()]),
         "## curves.csv, a row a validation\n",
         markdown(["Column", "Meaning"], [[f"`{name}`", meaning] for name, meaning in curves.items()]),
+        "## comparisons.csv, a row a model\n",
+        markdown(["Columns", "Meaning"], [[f"`{name}`", meaning] for name, meaning in _OF_A_MODEL.items()]),
     ]
     return "\n".join(parts)

@@ -43,7 +43,7 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
 
     what = (
         "Validation during training: mean (line) and range (band) over seeds; a mark is a validation. Left: the "
-        "perplexity; training is over where a curve is flat at its end. Right: by how much it is below softmax's of "
+        "perplexity; a curve is flat at its end where the learning rate has fallen. Right: by how much it is below softmax's of "
         "the same seed. Made by `python scripts/publish.py` from the records."
     )
     return Plot(name, what, 3.4, paint)
