@@ -139,6 +139,6 @@ def columns_page() -> str:
         "## curves.csv, a row a validation\n",
         markdown(["Column", "Meaning"], [[f"`{name}`", meaning] for name, meaning in curves.items()]),
         "## comparisons.csv, a row a model\n",
-        markdown(["Columns", "Meaning"], [[f"`{name}`", meaning] for name, meaning in _OF_A_MODEL.items()]),
+        markdown(["Column", "Meaning"], [[f"`{name}`", meaning] for name, meaning in _OF_A_MODEL.items()]),
     ]
     return "\n".join(parts)

@@ -43,8 +43,8 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
 
     what = (
         "Validation during training: mean (line) and range (band) over seeds; a mark is a validation. Left: the "
-        "perplexity; a curve is flat at its end where the learning rate has fallen. Right: by how much it is below softmax's of "
-        "the same seed. Made by `python scripts/publish.py` from the records."
+        "perplexity; a curve is flat at its end where the learning rate has fallen. Right: by how much it is below "
+        "softmax's of the same seed. Made by `python scripts/publish.py` from the records."
     )
     return Plot(name, what, 3.4, paint)
 
