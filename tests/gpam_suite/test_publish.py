@@ -74,7 +74,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
             "<!-- table: verdicts -->\n<!-- end -->\n<!-- table: claim-lm_ptb -->\n<!-- end -->\n"
         )
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
-    assert "| in training, no verdict yet |" in parts and "Softmax and the model are not published yet." in parts
+    assert "| in training, no verdict yet |" in parts and "No seed of softmax and the model is finished yet." in parts
     for model, value in (("softmax", 100.0), ("dagpam_trainable", 98.0)):
         seeds = [make_record(experiment="lm_ptb", model=model, seed=k, value=value + 0.01 * k * k) for k in range(1, 8)]
         for record in store(tmp_path / "local", *seeds):
