@@ -255,9 +255,14 @@ def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
     stale = [*(tmp_path / "tables").glob("z.*"), tmp_path / "figures" / "z-learning-curves.svg"]
     assert len(stale) == 3 and stale[-1].exists()
     kept = {path.name for path in (tmp_path / "figures").iterdir()} - {path.name for path in stale}
+    of_a_claim = [tmp_path / "comparisons" / "z.json", tmp_path / "tables" / "z-claim.md"]
+    (mine := tmp_path / "figures" / "mine.png").touch()
+    for path in of_a_claim:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
     store(tmp_path, make_record(experiment="z", config_hash="00000001"))
     build(tmp_path)
-    assert not any(path.exists() for path in stale)
+    assert not any(path.exists() for path in stale + of_a_claim) and mine.exists()
     assert {path.name for path in (tmp_path / "figures").iterdir()} >= kept
     assert {path.stem for path in (tmp_path / "tables").iterdir()} == {"small", "small_lm", "z-more"}
     assert "z is left out: Seed 1 of softmax (default) was run twice" in caplog.text
