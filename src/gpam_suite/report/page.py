@@ -18,7 +18,7 @@ from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
-from gpam_suite.stats.aggregate import Aggregate, read_aggregates, read_comparable
+from gpam_suite.stats.aggregate import Aggregate, read_comparable
 from gpam_suite.stats.perturbed import find
 
 log = logging.getLogger(__name__)
@@ -36,15 +36,14 @@ same story; "on the test set" asks whether another test set would, for the model
 """
 
 
-def build(results: Path, experiment: str | None = None) -> list[Path]:
+def build(results: Path) -> list[Path]:
     """Tables and figures of every experiment, and the page of all; returns the paths written.
 
     An experiment whose runs do not compare is named in a warning. What earlier calls wrote and this one does not, of
     such an experiment or of one that is gone, is removed.
 
     Raises:
-        UsageError: the one ``experiment`` that was asked for has no runs, or they do not compare; or the published
-            results, whose pages are written by hand.
+        UsageError: the published results, whose pages are written by hand.
     """
     results = Path(results)
     if results.resolve() == PUBLISHED:
@@ -54,8 +53,6 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     found, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
-    if experiment:
-        read_aggregates(results, experiment)  # says which experiments there are, or why it is no table
     files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, found)}
     parts = [_INTRODUCTION, *([] if found else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
