@@ -157,11 +157,12 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
     codes = [call("train.py", "-m", *common, *member) for member in members]
     if USAGE_ERROR in codes:
         return USAGE_ERROR
-    tabulated = call("tabulate.py", arguments.results, experiment)
+    codes.append(call("tabulate.py", arguments.results))
     table = ROOT / arguments.results / "tables" / f"{experiment}.md"
-    if table.is_file():  # no run at all ended where something outside stopped them
-        print(table.read_text(encoding="utf-8"))
-    return tabulated or max(codes)
+    if not table.is_file():  # no run ended, as something outside stopped them, or they do not compare, which was said
+        return max(*codes, 1)
+    print(table.read_text(encoding="utf-8"))
+    return max(codes)
 
 
 def call(script: str, *words: str) -> int:

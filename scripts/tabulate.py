@@ -12,13 +12,12 @@ from gpam_suite.run.command_line import guarded
 def main() -> None:
     parser = Parser(description=__doc__)
     parser.add_argument("results", nargs="?", type=Path, default=Path("results/local"), help="default: %(default)s")
-    parser.add_argument("experiment", nargs="?", help="default: all of them")
     given = parser.parse_args()
     if not given.results.is_dir():
         beside = [str(folder) for folder in given.results.parent.glob("*") if (folder / "runs").is_dir()]
         meant = did_you_mean(str(given.results), beside)
         raise UsageError(f"no folder {given.results}{meant or '; a run makes it: make reproduce-lm'}")
-    for path in build(given.results, given.experiment):
+    for path in build(given.results):
         print(path)
 
 

@@ -80,7 +80,7 @@ def _table(record: dict[str, Any], folder: Path) -> None:
     except (ValueError, UnicodeEncodeError):
         return  # not JSON at all: an infinity, half a character
     found = outcome(lambda: read_record(run))
-    outcome(lambda: build(results, None))
+    outcome(lambda: build(results))
     table = results / "tables" / "small_lm.csv"
     if found is REFUSED and table.is_file():
         raise Broken("a record that cannot be read is in a table")

@@ -27,7 +27,7 @@ def preparations(data: Path) -> list[str]:
     """Names of the finished preparations in a data folder, and of whatever lies there that should not."""
     if not data.is_dir():
         return []
-    return sorted(path.name for path in data.iterdir() if path.name not in ("downloads", "stages"))
+    return sorted(path.name for path in data.iterdir() if path.name not in (".lock", "downloads", "stages"))
 
 
 def node(name: str, **changes: Any) -> dict[str, Any]:

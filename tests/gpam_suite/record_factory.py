@@ -104,9 +104,9 @@ def store(results: Path, *records: dict[str, Any]) -> list[Record]:
     return stored
 
 
-def tabulate(results: Path, experiment: str | None = None) -> list[Path]:
-    """The tables of every experiment, or of one, alone: no figures, no page."""
-    return write_files(render_tables(results, read_aggregates(results, experiment)))
+def tabulate(results: Path) -> list[Path]:
+    """The tables of every experiment alone: no figures, no page."""
+    return write_files(render_tables(results, read_aggregates(results)))
 
 
 def add_history(record: Record, final: float, updates: int = 200, points: int = 10) -> None:

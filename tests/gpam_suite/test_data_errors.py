@@ -116,6 +116,11 @@ def test_data_folder_that_cannot_be_written(tmp_path):
         ("iwslt14_en_de", {"hold_out": 1}, r"dataset\.hold_out: got 1"),
         ("iwslt14_en_de", {"archives": {}}, r"dataset\.archives\.iwslt14: got None, wanted mirror"),
         ("iwslt14_en_de", {"task": "lm"}, r"dataset\.task=lm does not go with dataset\.kind=corpora"),
+        (
+            "multi30k_de_en",
+            {"documents": "wikitext"},
+            r"dataset\.documents=wikitext does not go with dataset\.task=nmt",
+        ),
         ("local_lm", {"task": "recall"}, r"dataset\.task=recall does not go with dataset\.kind=local: wanted a kind"),
         ("wikitext2", {"files": {"train": "train.txt"}}, r"dataset\.files\.train: got 'train\.txt', wanted mirror"),
         ("wikitext2", {}, r"train\.txt.* could not be had .*not asked, paths\.offline is set"),

@@ -1,6 +1,8 @@
 """Stages: killed anywhere, the next call goes on; a changed input makes again what depends on it and nothing else."""
 
 import contextlib
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -70,7 +72,7 @@ def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
     for thread in threads:
         thread.join()
     published = atomic.unchanged(stage, "whole")["of"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"stage", "first", "second"} - {published})
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "stage", "first", "second"} - {published}
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
@@ -82,6 +84,20 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
         Stages(tmp_path, pool)
         assert at_work.is_dir() and not left.exists()
     assert not at_work.exists()
+
+
+def test_locks_are_those_of_files_that_are_open_for_writing(tmp_path, monkeypatch):
+    """Else NFS has none; what stands in for it here refuses them as it does."""
+    flock = atomic.fcntl.flock
+
+    def of_nfs(descriptor, operation):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(atomic.fcntl, "flock", of_nfs)
+    prepared = prepare(parallel(tmp_path / "raw"), BPE, {"data": tmp_path / "data"})
+    assert not list(tmp_path.rglob("*.tmp")) and not list(prepared.folder.rglob(".lock"))
 
 
 def _killed(arguments, stages_until_killed, names):

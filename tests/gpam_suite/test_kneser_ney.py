@@ -108,9 +108,19 @@ def test_a_data_set_has_its_reference_row(tmp_path):
     assert evaluate_ngram(cfg) == path and path.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("dataset", ["tinyshakespeare", "cldr_de_en", "copy"])
-def test_what_has_no_words_of_one_language_is_refused_before_it_is_prepared(tmp_path, dataset):
-    cfg = composed(f"dataset={dataset}", f"paths.data={tmp_path}", root="ngram")
-    with pytest.raises(UsageError, match=f"dataset={dataset}: an n-gram is counted over the words"):
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        *(
+            (f"dataset={dataset}", f"dataset={dataset}: an n-gram is counted over the words")
+            for dataset in ("tinyshakespeare", "cldr_de_en", "copy")
+        ),
+        ("ngram=a", "ngram: got 'a', wanted a whole number of at least 1"),
+        ("ngram=0", "ngram: got 0, wanted a whole number of at least 1"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_anything_is_prepared(tmp_path, override, sentence):
+    cfg = composed(override, f"paths.data={tmp_path}", root="ngram")
+    with pytest.raises(UsageError, match=sentence):
         evaluate_ngram(cfg)
     assert not list(tmp_path.iterdir())

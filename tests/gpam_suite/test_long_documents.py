@@ -20,6 +20,7 @@ from gpam_suite.data.kinds.documents import JOIN, SEPARATOR, pair, pieces, read_
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.documents import score_pieces
 from gpam_suite.records.folder import read_record, read_scores
+from gpam_suite.records.metrics import METRICS
 from gpam_suite.report.page import build
 from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import aggregate
@@ -75,7 +76,7 @@ def test_bleu_by_document_and_by_sentence():
     reference = ["a b c d e f ␞ g h i j k", "l m n o p ␞ q r s t", "u v w x y z"]
     perfect, _, _, rows = score_pieces(reference, reference, [0, 2])
     assert perfect["test_bleu"] == pytest.approx(100) and perfect["test_sentence_bleu"] == pytest.approx(100)
-    assert (perfect["test_pieces"], perfect["test_misaligned_pieces"], len(rows)) == (3, 0, 2)
+    assert (perfect["test_misaligned_pieces"], len(rows)) == (0, 2) and perfect.keys() <= METRICS.keys()
     moved = ["a b c d e f g h i j k", "l m n o p ␞ q r s t", "u v w ␞ x y z"]
     score, _, said, _ = score_pieces(moved, reference, [0, 2])
     assert score["test_bleu"] == pytest.approx(100)
@@ -245,7 +246,7 @@ def test_a_run_on_documents(tmp_path):
     assert [row["document"] for row in rows] == list(range(18))
     metrics = record["metrics"]
     assert 0 <= metrics["test_bleu"] <= 100 and 0 <= metrics["test_sentence_bleu"] <= 100
-    assert (metrics["test_pieces"], 0 <= metrics["test_misaligned_pieces"] <= 24) == (24, True)
+    assert 0 <= metrics["test_misaligned_pieces"] <= 24
     assert resample(record).score == pytest.approx(metrics["test_bleu"])
     assert aggregate([record]).units == "documents"
     assert (record["protocol"]["unit"], record["protocol"]["budget"]) == ("document", 8)

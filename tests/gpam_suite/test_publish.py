@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from record_factory import add_config, add_document_scores, add_history, make_record, store
+from record_factory import add_config, add_document_scores, add_history, failed, make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
@@ -87,6 +87,20 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     assert "108.26 | 106.38 | +1.74 % | +2.00 % [" in row
     assert row.endswith(", 7 seeds | none: not known whether trained | not known yet |")
     assert "Softmax 100.20 against 5-gram 150.00" in parts
+
+
+def test_a_claim_that_lost_one_of_three_seeds_is_drawn_of_the_others(published, tmp_path):
+    name = "wikitext2_trained"
+    (published / "experiments.yaml").write_text(yaml.safe_dump({name: {"title": "WikiText-2", "shown": "verdict"}}))
+    (tmp_path / "README.md").write_text(f"<!-- figure: curves-{name} -->\n<!-- end -->\n")
+    models = ("softmax", "dagpam_trainable")
+    made = [make_record(experiment=name, model=model, seed=seed) for model in models for seed in (1, 2, 3)]
+    for record in store(tmp_path / "local", *made[:-1], failed(made[-1])):
+        add_config(record)
+        add_history(record, 30.0)
+    publish(tmp_path / "local", published)
+    files = remake(published, tmp_path)
+    assert published / "figures" / f"curves-{name}.svg" in files
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ OWN = sys.stdlib_module_names
         (["models=dagpam"], "did you mean 'model'?"),
         (["model.lambda_neg=1"], "there is no option 'model.lambda_neg'; it belongs to model=dagpam or "),
         (["model=softmax,dagpam"], "for a run of each value add -m"),
+        (["model=dagpam", "model.name=mine"], "model.name: got 'mine', wanted the name of a file of configs/model"),
         (["lr=1e-3"], "did you mean 'fairseq.optimization.lr'?"),
         (["fairseq.optimization.lr=1e-3"], "got '0.001', wanted a list, as in fairseq.optimization.lr=[0.001]"),
         (

@@ -154,7 +154,7 @@ def test_where_lambdas_vary_each_row_names_both(tmp_path):
 def test_mixed_runs_are_refused_and_both_named(tmp_path, change, named):
     *_, stray = store(tmp_path, *_runs(), make_record(model="coda", **change))
     with pytest.raises(UsageError, match=named) as error:
-        tabulate(tmp_path, "small_lm")
+        tabulate(tmp_path)
     assert str(stray.folder) in str(error.value)
     assert "softmax" in str(error.value) or "dagpam" in str(error.value)
     assert not (tmp_path / "tables").exists()
@@ -165,7 +165,7 @@ def test_repeated_seed_is_refused(tmp_path, lost):
     again = make_record(config_hash="00000001", value=29.0)
     one, other = store(tmp_path, make_record(), failed(again) if lost else again)
     with pytest.raises(UsageError, match=r"Seed 1 of softmax \(default\) was run twice") as error:
-        tabulate(tmp_path, "small_lm")
+        tabulate(tmp_path)
     assert str(one.folder) in str(error.value)
     assert str(other.folder) in str(error.value)
 
@@ -187,7 +187,7 @@ def test_settings_that_do_not_compare_are_refused(tmp_path, change, named):
         add_config(record)
     add_config(stray, **change)
     with pytest.raises(UsageError, match=named) as error:
-        tabulate(tmp_path, "small_lm")
+        tabulate(tmp_path)
     assert str(stray.folder) in str(error.value)
 
 
@@ -235,7 +235,7 @@ def test_seeds_of_what_is_not_one_model_are_refused(tmp_path, fields, changes, n
     add_config(one, model__attention="softmax")
     add_config(other, **{"model__attention": "softmax", **changes})
     with pytest.raises(UsageError, match=f"options differ in {named}"):
-        tabulate(tmp_path, "small_lm")
+        tabulate(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- a list"])
@@ -243,7 +243,7 @@ def test_broken_configuration_is_named(tmp_path, text):
     (record,) = store(tmp_path, make_record())
     (record.folder / "config.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"config\.yaml cannot be read"):
-        tabulate(tmp_path, "small_lm")
+        tabulate(tmp_path)
 
 
 def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
@@ -255,15 +255,18 @@ def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
     stale = [*(tmp_path / "tables").glob("z.*"), tmp_path / "figures" / "z-learning-curves.svg"]
     assert len(stale) == 3 and stale[-1].exists()
     kept = {path.name for path in (tmp_path / "figures").iterdir()} - {path.name for path in stale}
+    of_a_claim = [tmp_path / "comparisons" / "z.json", tmp_path / "tables" / "z-claim.md"]
+    (mine := tmp_path / "figures" / "mine.png").touch()
+    for path in of_a_claim:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
     store(tmp_path, make_record(experiment="z", config_hash="00000001"))
     build(tmp_path)
-    assert not any(path.exists() for path in stale)
+    assert not any(path.exists() for path in stale + of_a_claim) and mine.exists()
     assert {path.name for path in (tmp_path / "figures").iterdir()} >= kept
     assert {path.stem for path in (tmp_path / "tables").iterdir()} == {"small", "small_lm", "z-more"}
     assert "z is left out: Seed 1 of softmax (default) was run twice" in caplog.text
     assert "z is left out. Seed 1 of softmax (default) was run twice" in (tmp_path / "README.md").read_text()
-    with pytest.raises(UsageError, match="run twice"):
-        build(tmp_path, "z")
     for record in store(tmp_path, *(make_record(experiment="changed", model=m) for m in ("softmax", "dagpam"))):
         add_document_scores(record)
     scores = record.folder / "scores.jsonl"

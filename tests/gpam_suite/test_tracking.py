@@ -106,6 +106,20 @@ def test_a_crash_is_a_crash(tmp_path):
     assert json.loads(names["summary"]["reason"]) == "the loss is NaN"
 
 
+def test_a_wandb_that_dies_costs_one_warning_and_not_the_run(tmp_path, monkeypatch, caplog):
+    def lost(*_, **__):
+        raise ConnectionResetError("connection lost")
+
+    dead = SimpleNamespace(define_metric=lambda *_, **__: None, log=lost, finish=lost, summary={})
+    monkeypatch.setattr("wandb.init", lambda **_: dead)
+    (run,) = store(tmp_path, make_record())
+    add_history(run, final=30.0)
+    with Tracker(composed("experiment=lm_laptop", *places(tmp_path), "tracking.mode=offline"), run.folder) as tracker:
+        tracker.update()
+        tracker.finish(run.data)
+    assert caplog.messages == ["wandb is off for the rest of this run: connection lost"]
+
+
 def test_the_report_puts_two_models_side_by_side(monkeypatch):
     """As wandb would be given it; a stand-in answers for wandb."""
     from wandb_workspaces.reports.v2 import interface

@@ -242,8 +242,14 @@ def _model_file(name: str) -> dict[str, Any]:
     places = [CONFIGS]
     if HydraConfig.initialized():
         places += [Path(found.path) for found in HydraConfig.get().runtime.config_sources if found.schema == "file"]
-    files = [place / "model" / f"{name}.yaml" for place in places]
-    own = OmegaConf.to_container(OmegaConf.load(next((file for file in files if file.is_file()), files[0])))
+    file = next((file for place in places if (file := place / "model" / f"{name}.yaml").is_file()), None)
+    if file is None:
+        meant = did_you_mean(name, [known.stem for place in places for known in (place / "model").glob("*.yaml")])
+        raise UsageError(
+            f"model.name: got '{name}', wanted the name of a file of configs/model, which model=NAME sets; what tables "
+            f"call a model is model.label{meant}"
+        )
+    own = OmegaConf.to_container(OmegaConf.load(file))
     merged: dict[str, Any] = {}
     for base in own.pop("defaults", []):
         merged |= {} if base == "_self_" else _model_file(base)

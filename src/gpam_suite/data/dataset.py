@@ -39,6 +39,11 @@ def check_dataset(node: Any) -> dict[str, Any]:
             hint = f"; give it as dataset.{key}=..." if key in ("folder", *_LANGUAGES) else ""
             raise UsageError(f"dataset.{key} is missing (dataset {name}, kind {kind}){hint}")
     if node.get("documents") is not None:
+        if TASKS[node["task"]].parallel:
+            raise UsageError(
+                f"dataset.documents={node['documents']} does not go with dataset.task={node['task']}: only a language "
+                "model's text has such documents; leave it out"
+            )
         one_of(
             node["documents"], ("paragraphs", "pages") if kind == "characters" else ("wikitext",), "dataset.documents"
         )

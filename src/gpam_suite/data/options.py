@@ -71,7 +71,7 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
 
 
 def _check_clean(clean: Any) -> None:
-    """``clean``: which training pairs stay (:class:`gpam_suite.data.text.rows.Clean`), counted in ``of``."""
+    """``clean``: which training pairs stay (:func:`gpam_suite.data.text.rows.clean_keeps`), counted in ``of``."""
     wanted = {"of", "least", "most", "ratio"}
     if not isinstance(clean, Mapping) or set(clean) != wanted:
         raise UsageError(f"preprocessing.clean: got {clean!r}, wanted {', '.join(sorted(wanted))}, or null")

@@ -30,8 +30,8 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     """Prepare a data set, or reuse a finished preparation made from the same inputs.
 
     Args:
-        dataset: node of ``configs/dataset``: name, task (``lm`` or ``nmt``), kind, and what the kind needs.
-        preprocessing: ``tokenizer``, ``lowercase``, ``bpe``, ``bpe_size``, ``joined_dictionary``, ``min_count``.
+        dataset: node of ``configs/dataset``: name, task (``lm``, ``nmt`` or ``recall``), kind, and what the kind needs.
+        preprocessing: the options that :func:`gpam_suite.data.options.check_preprocessing` knows.
         paths: ``data`` (folder of the preparations, created) and ``mirror`` (folder with local copies of public data
             sets, or null).
 

@@ -45,7 +45,6 @@ def score_pieces(
         "test_bleu": scores.bleu.corpus_score(ours, [theirs]).score,
         "test_sentence_bleu": by_sentence.score,
         "test_chrf": scores.chrf.corpus_score(ours, [theirs]).score,
-        "test_pieces": len(parts),
         "test_misaligned_pieces": sum(not right for _, right in parts),
     }
     pairs = enumerate(zip(ours, theirs, strict=True))

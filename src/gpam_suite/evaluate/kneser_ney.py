@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_atomically
+from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.binarise import EOS_ID, RESERVED
@@ -125,8 +126,9 @@ def evaluate_ngram(cfg: DictConfig) -> Path:
     ``<paths.results>/references/<data set>-<checksum>-<n>gram.json``; a file that is there stays.
 
     Raises:
-        UsageError: a data set that is no language model's text by word.
+        UsageError: a data set that is no language model's text by word, or no number of tokens.
     """
+    whole_number(cfg.ngram, 1, "ngram")
     if cfg.dataset.task != LM.name or cfg.dataset.kind == "characters":
         raise UsageError(
             f"dataset={cfg.dataset.name}: an n-gram is counted over the words of a language model's text, line by "

@@ -23,10 +23,10 @@ HALF, HALF_SUM = "softmax_half", "dagpam_half_sum"
 Cells = Iterable[list[str]]
 
 
-def row_of(found: Aggregate, model: str) -> Row | None:
-    """The model's row with its own options, where enough of its seeds finished."""
+def row_of(found: Aggregate, model: str, seeds: int = ENOUGH_SEEDS) -> Row | None:
+    """The model's row with its own options, where ``seeds`` of its seeds finished."""
     rows = (row for row in found.rows if row.model == model and row.overrides_label == DEFAULT_OPTIONS)
-    return next((row for row in rows if len(row.finished) >= ENOUGH_SEEDS), None)
+    return next((row for row in rows if len(row.finished) >= seeds), None)
 
 
 def tables(

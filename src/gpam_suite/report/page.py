@@ -18,12 +18,15 @@ from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
-from gpam_suite.stats.aggregate import Aggregate, read_aggregates, read_comparable
+from gpam_suite.stats.aggregate import Aggregate, read_comparable
 from gpam_suite.stats.perturbed import find
 
 log = logging.getLogger(__name__)
 GENERAL = "analysis"
 """What figures of no single experiment are named after."""
+
+_MADE = ("tables/*.md", "tables/*.csv", "figures/*.svg", "comparisons/*.json")
+"""What :func:`build` alone writes."""
 
 _INTRODUCTION = """# Results
 
@@ -33,14 +36,14 @@ same story; "on the test set" asks whether another test set would, for the model
 """
 
 
-def build(results: Path, experiment: str | None = None) -> list[Path]:
+def build(results: Path) -> list[Path]:
     """Tables and figures of every experiment, and the page of all; returns the paths written.
 
-    An experiment whose runs do not compare is named in a warning, and its old tables and figures are removed.
+    An experiment whose runs do not compare is named in a warning. What earlier calls wrote and this one does not, of
+    such an experiment or of one that is gone, is removed.
 
     Raises:
-        UsageError: the one ``experiment`` that was asked for has no runs, or they do not compare; or the published
-            results, whose pages are written by hand.
+        UsageError: the published results, whose pages are written by hand.
     """
     results = Path(results)
     if results.resolve() == PUBLISHED:
@@ -48,12 +51,8 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
     found, left_out = read_comparable(results)
-    names = {*left_out, *(safe_name(one.experiment) for one in found)}
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
-        _remove_stale(results, name, names)
-    if experiment:
-        read_aggregates(results, experiment)  # says which experiments there are, or why it is no table
     files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, found)}
     parts = [_INTRODUCTION, *([] if found else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
@@ -73,16 +72,11 @@ def build(results: Path, experiment: str | None = None) -> list[Path]:
     if general := theory.plots(results):
         parts += ["## The formula alone\n", *show(general, GENERAL)]
     files[results / "README.md"] = "\n".join(parts + tuning(results))
-    return write_files(files)
-
-
-def _remove_stale(results: Path, name: str, names: Iterable[str]) -> None:
-    """Remove what earlier runs of an experiment gave: as ``tables/NAME.*`` and ``figures/NAME-*``."""
-    longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
-    tables = [results / "tables" / f"{name}.{suffix}" for suffix in ("md", "csv")]
-    drawn = [path for path in (results / "figures").glob("*") if path.name.startswith(f"{name}-")]
-    for path in tables + [path for path in drawn if not path.name.startswith(longer or "/")]:
-        path.unlink(missing_ok=True)
+    written = write_files(files)
+    for kind in _MADE:
+        for path in set(results.glob(kind)) - files.keys():
+            path.unlink(missing_ok=True)
+    return written
 
 
 def _head(found: Aggregate) -> list[str]:

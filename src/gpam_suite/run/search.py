@@ -8,7 +8,9 @@ before, so a search that was killed anywhere ends as it would have without.
 """
 
 import logging
+import math
 from pathlib import Path
+from typing import Any
 
 import optuna
 from omegaconf import DictConfig, OmegaConf
@@ -20,6 +22,7 @@ from gpam_suite.common.formatting import plural
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, model_options
+from gpam_suite.data.options import plain
 from gpam_suite.records.folder import read_history
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked
@@ -57,18 +60,28 @@ def _base(cfg: DictConfig) -> DictConfig:
 
 
 def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
-    known, found = model_options(cfg), OmegaConf.to_container(cfg.search.options, resolve=True)
+    known, found = model_options(cfg), plain(cfg.search.options, "search.options")
     for name, range_ in found.items():
         if name not in known:
             raise UsageError(
                 f"search.options: {cfg.model.name} has no option '{name}'{did_you_mean(name, known)} "
                 f"(it has {', '.join(known) or 'none'})"
             )
-        numbers = isinstance(range_, dict) and {"low", "high"} <= set(range_) <= {"low", "high", "step"}
-        if not numbers or range_["low"] > range_["high"]:
-            raise UsageError(f"search.options.{name}: got {range_}, wanted low, high and, where it has one, a step")
+        if not _is_range(range_):
+            raise UsageError(
+                f"search.options.{name}: got {range_}, wanted numbers: low, high and, where it has one, a step above 0"
+            )
     whole_number(cfg.trials, 1, "trials")
     return found
+
+
+def _is_range(given: Any) -> bool:
+    if not isinstance(given, dict) or not {"low", "high"} <= set(given) <= {"low", "high", "step"}:
+        return False
+    low, high, step = given["low"], given["high"], given.get("step")
+    numbers = [low, high, 1 if step is None else step]
+    finite = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+    return finite and low <= high and numbers[2] > 0
 
 
 def _study(folder: Path, name: str) -> optuna.Study:

@@ -3,6 +3,8 @@
 import logging
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +38,31 @@ class Tracker:
     """One wandb run for one training run; as a context manager it marks a crash as a crash.
 
     ``tracking.mode``: ``auto`` (online where the user is logged in, else offline), ``online``, ``offline`` or
-    ``disabled``.
+    ``disabled``. Whatever is wrong with wandb costs a warning, and nothing more is sent.
     """
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
         self.cfg, self.folder, self.logged, self.run = cfg, folder, 0, None
+        self.works = cfg.tracking.mode != "disabled"
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of any kind: none may stop a training run
+            if self.works:
+                said = str(error).splitlines()[0] if str(error) else type(error).__name__
+                log.warning("wandb is off for the rest of this run: %s", said)
+            self.works = False
 
     def __enter__(self) -> "Tracker":
-        mode = self.cfg.tracking.mode
-        if mode == "disabled":
+        if not self.works:
             return self
         os.environ.setdefault("WANDB_SILENT", "true")  # read when wandb is first used
-        try:
+        with self._guarded():
             import wandb
 
+            mode = self.cfg.tracking.mode
             if mode == "auto":
                 mode = "online" if logged_in() else "offline"
             self.run = wandb.init(
@@ -64,40 +77,36 @@ class Tracker:
             )
             self.run.define_metric("update")
             self.run.define_metric("*", step_metric="update")
-        except Exception as error:  # whatever is wrong with wandb must not stop a training run
-            log.warning(
-                "wandb is off for this run: %s", str(error).splitlines()[0] if str(error) else type(error).__name__
-            )
         return self
 
     def update(self) -> None:
         """Send the rows of the history that were not sent yet."""
-        if self.run is None:
+        if not self.works:
             return
-        rows = read_history(self.folder)
-        for row in rows[self.logged :]:
-            values = {f"{row['split']}/{key}": value for key, value in row.items() if isinstance(value, float)}
-            self.run.log({**values, "update": row["update"]})
-        self.logged = len(rows)
+        with self._guarded():
+            rows = read_history(self.folder)
+            for row in rows[self.logged :]:
+                values = {f"{row['split']}/{key}": value for key, value in row.items() if isinstance(value, float)}
+                self.run.log({**values, "update": row["update"]})
+            self.logged = len(rows)
 
     def finish(self, record: dict[str, Any]) -> None:
         """The record's numbers as the summary; scores as a table, the record as an artifact."""
-        if self.run is None:
-            return
         self.update()
-        for group in ("metrics", "parameters", "speed", "memory"):
-            for key, value in record[group].items():
-                self.run.summary[f"{group}/{key}"] = value
-        self.run.summary["status"], self.run.summary["reason"] = record["status"], record["reason"]
-        try:
+        if not self.works:
+            return
+        with self._guarded():
+            for group in ("metrics", "parameters", "speed", "memory"):
+                for key, value in record[group].items():
+                    self.run.summary[f"{group}/{key}"] = value
+            self.run.summary["status"], self.run.summary["reason"] = record["status"], record["reason"]
             _publish(self.run, self.folder)
-        except Exception as error:  # as above: the record is written, and the run is good without these
-            log.warning("wandb got no table or artifact of this run: %s", error)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         if self.run is not None:
-            failed = kind is not None or self.run.summary.get("status") != "finished"
-            self.run.finish(exit_code=1 if failed else 0)
+            with self._guarded():
+                failed = kind is not None or self.run.summary.get("status") != "finished"
+                self.run.finish(exit_code=1 if failed else 0)
 
 
 def _publish(run: Any, folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM, TASKS
-from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each, read_records
+from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each
 from gpam_suite.records.metrics import turned
 from gpam_suite.records.settings import model_settings, names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
@@ -197,16 +197,16 @@ def aggregate(records: list[Record]) -> Aggregate:
     return Aggregate(records[0]["experiment"], records[0]["task"], tuple(ordered), baseline, usual)
 
 
-def read_aggregates(results: Path, experiment: str | None = None) -> list[Aggregate]:
-    """Every experiment below ``results`` that can be a table, or the one ``experiment``.
+def read_aggregates(results: Path) -> list[Aggregate]:
+    """Every experiment below ``results``.
 
     Raises:
-        UsageError: the one that was asked for has no runs, or they do not compare.
+        UsageError: the runs of one do not compare.
     """
-    if experiment is None:
-        return read_comparable(results)[0]
-    records = read_records(results, experiment)
-    return [aggregate(records)] if records else []
+    aggregates, left_out = read_comparable(results)
+    for name, reason in left_out.items():
+        raise UsageError(f"{name}: {reason}")
+    return aggregates
 
 
 def read_comparable(results: Path) -> tuple[list[Aggregate], dict[str, str]]:

@@ -66,11 +66,14 @@ def unwritable(folder: Path, error: OSError) -> UsageError:
 def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Keep other processes that lock ``folder`` out; the lock ends with the process, however that ends.
 
+    It is that of ``folder/.lock``: NFS locks only what is open for writing, which a folder cannot be.
+
     Raises:
+        OSError: the folder is not there, or cannot be written.
         BlockingIOError: another process has it, and ``wait`` is false.
         UsageError: the file system has no locks.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,27 +92,30 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 def unfinished(root: Path, name: str) -> Iterator[Path]:
     """A new folder below ``root`` to work in, removed in the end unless it was renamed.
 
-    Its name cannot be taken for a finished one. It is locked as long as the process lives, so that
-    :func:`remove_abandoned` knows those of killed processes.
+    The name of the folder that it is in cannot be taken for a finished one. That is locked as long as the process
+    lives, so that :func:`remove_abandoned` knows those of killed processes.
     """
     folder = root / f".{name}-{uuid.uuid4().hex[:8]}.tmp"
-    with contextlib.ExitStack() as stack:
-        with locked(root):  # so that nobody takes it for abandoned before it is locked
+    try:
+        with contextlib.ExitStack() as stack:
             try:
-                folder.mkdir()  # not tempfile's, which nobody else could read
+                with locked(root):  # so that nobody takes it for abandoned before it is locked
+                    folder.mkdir()  # not tempfile's, which nobody else could read
+                    stack.enter_context(locked(folder))
             except OSError as error:
                 raise unwritable(root, error) from error
-            stack.enter_context(locked(folder))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            (made := folder / "made").mkdir()
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # no longer locked: NFS keeps a file that is open
 
 
 def remove_abandoned(root: Path) -> None:
     """Remove the unfinished folders below ``root`` whose process is gone."""
     for folder in root.glob(".*.tmp"):
-        with contextlib.suppress(OSError), locked(root), locked(folder, wait=False):
+        with contextlib.suppress(OSError), locked(root):
+            with locked(folder, wait=False):
+                pass
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -20,7 +20,7 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
     """Of softmax and those of :data:`DRAWN` that ``said`` compares; None where a side was not validated twice."""
     baseline = aggregate.baseline
     compared = {one.model for one in said.comparisons}
-    drawn = filter(None, (row_of(aggregate, model) for model in DRAWN if model in compared))
+    drawn = filter(None, (row_of(aggregate, model, seeds=1) for model in DRAWN if model in compared))
     curves = {row: curve for row in (baseline, *drawn) if (curve := learning_curve(row))}
     if baseline not in curves or len(curves) < 2:
         return None
