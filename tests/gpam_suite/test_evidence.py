@@ -43,6 +43,26 @@ def test_every_part_of_the_plan_composes(part):
     assert all(name.startswith("tune_") for name in names) == (PLAN[part].get("folder") == "tuning")
 
 
+@pytest.mark.parametrize(
+    "lstm, transformer",
+    [
+        ("experiment=lm_ptb recipe=ptb_lstm", "experiment=lm_ptb"),
+        ("experiment=multi30k_de_en recipe=multi30k_lstm", "experiment=multi30k_de_en"),
+        ("dataset=wikitext2 recipe=wikitext2_lstm", "dataset=wikitext2 recipe=trained_lm"),
+        ("dataset=iwslt14_partial_en_de recipe=iwslt14_lstm", "dataset=iwslt14_partial_en_de"),
+    ],
+)
+def test_a_reference_network_trains_as_long_as_softmax_on_the_same_batches(lstm, transformer):
+    one, two = composed(*lstm.split(), "model=lstm"), composed(*transformer.split(), "model=softmax")
+    assert one.preprocessing == two.preprocessing and one.evaluation == two.evaluation
+    for group, keys in {
+        "optimization": ("max_update", "update_freq"),
+        "dataset": ("max_tokens", "validate_interval_updates"),
+        "checkpoint": ("save_interval_updates",),
+    }.items():
+        assert [one.fairseq[group][key] for key in keys] == [two.fairseq[group][key] for key in keys]
+
+
 def test_the_last_option_varies_fastest_and_interpolations_are_left_alone():
     line = "seed=1,2 model=a,b experiment_name=x${fairseq.model.dropout} fairseq.optimization.lr=[0.1],[0.2]"
     found = [" ".join(words) for words in evidence.overrides_of(line)]

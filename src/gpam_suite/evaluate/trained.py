@@ -13,6 +13,7 @@ from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.lines import file_sha256
+from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.checkpoint import load_model
 from gpam_suite.records.folder import Record, check_hash, read_record
 
@@ -59,7 +60,7 @@ def checksums(prepared: Prepared, checkpoint: Path) -> dict[str, str]:
     """For a record: of the evaluated checkpoint, and of the dictionaries and sub-words that it was trained with."""
     files = prepared.manifest["files"]
     named = {name: of["sha256"] for name, of in files.items() if Path(name).name.startswith("dict.")}
-    codes = {name: of["sha256"] for name, of in files.items() if name.startswith("bpe/") and not name.endswith(".txt")}
+    codes = {name: of["sha256"] for name, of in files.items() if name in {f"bpe/{code}" for code in BPE_FILES.values()}}
     return {CHECKPOINT: file_sha256(checkpoint), **named, **codes}
 
 
