@@ -61,7 +61,6 @@ class Price:
     ``starts_operations``: the time is that of starting operations, not of arithmetic."""
 
     devices: int
-    seconds_per_update: float
     tokens_per_second: float
     hours: float
     state_bytes: float
@@ -244,7 +243,6 @@ def price(work: Workload, device: Device, devices: int, utilisation: float, doll
     tokens = work.tokens_per_update / devices / batches
     return Price(
         devices=devices,
-        seconds_per_update=seconds,
         tokens_per_second=work.tokens_per_update / seconds,
         hours=hours,
         state_bytes=total * (20 if half else 16),
