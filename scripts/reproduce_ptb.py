@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reproduce import ROOT, USAGE_ERROR, call, wrong_jobs
 
-EXPERIMENT, PART, RECIPE = "lm_ptb", "ptb", "ptb_15x128"
+EXPERIMENT, PART = "lm_ptb", "ptb"
 PLAN = "docs/experiments/penn-treebank.md"
 _SPLIT = re.compile(r"^  \w+: \{mirror: (\S+), .*checksums: \[md5:(\w{32})\]\}", re.MULTILINE)
 
@@ -71,12 +71,10 @@ def announcement(jobs: str, results: str) -> str:
     plan = (ROOT / PLAN).read_text(encoding="utf-8")
     runs, hours = re.findall(rf"^\| `{PART}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0]
     total = math.ceil(int(runs) * float(hours) / int(jobs))
-    recipe = (ROOT / "configs" / "recipe" / f"{RECIPE}.yaml").read_text(encoding="utf-8")
-    unfrozen = "; dropout and learning rate are not frozen yet, so runs of now do not count"
     return (
         f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each {hours} "
         f"hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, and "
-        f"{results}/queue.txt says how it stands{unfrozen if 'to be frozen' in recipe else ''}"
+        f"{results}/queue.txt says how it stands"
     )
 
 

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -44,34 +43,3 @@ def test_make_help_lists_every_target_with_its_whole_line():
     assert targets == {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
     lines = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", makefile, re.MULTILINE))
     assert lines == dict(re.findall(r"^  (\S+) +(.*)$", shown, re.MULTILINE))
-
-
-def reproduce(*words: str) -> subprocess.CompletedProcess:
-    """With Python's own library only: it speaks before anything is installed."""
-    script = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "reproduce.py")]
-    return subprocess.run([*script, *words], capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--scale", "lptop", "lm"], "unknown SCALE 'lptop'; did you mean 'laptop'?"),
-        (["--scale", "paper", "nmt"], "SCALE=paper needs"),
-        (["--scale", "laptop", "--models", "softmx", "lm"], "did you mean 'softmax'?"),
-        (["--scale", "laptop", "--seeds", "1,x", "lm"], "SEEDS: got 'x'"),
-        (["--scale", "laptop", "--jobs", "0", "lm"], "JOBS: got '0'"),
-    ],
-)
-def test_reproduce_refuses_with_one_sentence(words, sentence):
-    ended = reproduce(*words)
-    assert ended.returncode == 2
-    assert sentence in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
-
-
-def test_reproduce_announces_what_it_would_do():
-    ended = reproduce("--scale", "laptop", "--announce", "lm")
-    assert ended.returncode == 0
-    (line,) = ended.stdout.splitlines()
-    assert line.startswith("lm_laptop: language modelling, SCALE=laptop")
-    assert "softmax and dagpam, 3 seed(s)" in line

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from data_helpers import node
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from runs import composed
@@ -47,7 +48,7 @@ def _nodes() -> list[dict[str, Any]]:
     found = []
     for path in sorted((CONFIGS / "dataset").glob("*.yaml")):
         recipe = OmegaConf.to_container(OmegaConf.load(CONFIGS / "recipe" / path.name)).get("preprocessing") or {}
-        found.append({"dataset": OmegaConf.to_container(OmegaConf.load(path)), "preprocessing": recipe})
+        found.append({"dataset": node(path.stem), "preprocessing": recipe})
     return found
 
 

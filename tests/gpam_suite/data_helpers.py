@@ -1,11 +1,14 @@
 """Shared by the tests of the data stage: small corpora on disk, the shipped nodes, the folder of real data."""
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+
+from gpam_suite.config.compose import composed
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs" / "dataset"
@@ -31,8 +34,8 @@ def preparations(data: Path) -> list[str]:
 
 
 def node(name: str, **changes: Any) -> dict[str, Any]:
-    """The shipped ``configs/dataset/<name>.yaml`` with some values changed."""
-    return OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{name}.yaml")) | changes
+    """The shipped ``configs/dataset/<name>.yaml``, composed, with some values changed."""
+    return OmegaConf.to_container(_composed(root=f"dataset/{name}").dataset) | changes
 
 
 def write(folder: Path, **files: list[str] | bytes) -> Path:
@@ -56,4 +59,5 @@ def monolingual(folder: Path, **changes: list[str] | bytes) -> dict[str, Any]:
     return node("local_lm", folder=str(write(folder, **(files | changes))))
 
 
+_composed = functools.cache(composed)
 _SIDES = {"de": GERMAN, "en": ENGLISH}

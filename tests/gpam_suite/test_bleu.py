@@ -7,7 +7,7 @@ from runs import TINY_LM, TINY_NMT, composed, places, run_here, tiny, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
-from gpam_suite.evaluate.translation import Metrics, References
+from gpam_suite.evaluate.translation import Metrics, kind_of
 from gpam_suite.records.folder import read_record
 from gpam_suite.run.run import run
 
@@ -16,18 +16,18 @@ TOKENISED = ["well , that &apos;s it .", "is it ?", "no stop at all", "dr. who p
 
 
 @pytest.mark.parametrize(
-    ("lines", "protocol"),
+    ("lines", "kind"),
     [
-        (RAW, {}),
-        (TOKENISED, {"references": "tokenised, lower-cased"}),
-        ([line.title() for line in TOKENISED], {"references": "tokenised"}),
-        ([line.lower() for line in RAW], {"references": "lower-cased"}),
-        (["12 . 3", "\u5b9e\u9a8c"], {}),
-        ([], {}),
+        (RAW, []),
+        (TOKENISED, ["tokenised", "lower-cased"]),
+        ([line.title() for line in TOKENISED], ["tokenised"]),
+        ([line.lower() for line in RAW], ["lower-cased"]),
+        (["12 . 3", "\u5b9e\u9a8c"], []),
+        ([], []),
     ],
 )
-def test_what_references_are_is_read_off_the_text(lines, protocol):
-    assert References.of(lines).protocol == protocol
+def test_what_references_are_is_read_off_the_text(lines, kind):
+    assert kind_of(lines) == kind
 
 
 def test_tokenised_text_is_scored_as_it_is():

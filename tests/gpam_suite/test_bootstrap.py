@@ -11,7 +11,7 @@ from scipy import stats
 
 from gpam.errors import UsageError
 from gpam_suite.records.folder import write_scores
-from gpam_suite.stats.bootstrap import RESAMPLES, corpus_score, paired_bootstrap, resample
+from gpam_suite.stats.bootstrap import RESAMPLES, corpus_score, hierarchical_bootstrap, paired_bootstrap, resample
 
 WORDS = [f"word{number}" for number in range(15)]
 
@@ -135,8 +135,9 @@ def test_malformed_scores_are_refused(tmp_path, rows):
 def test_different_test_sets_are_refused(tmp_path):
     long = resample(_lm(tmp_path, [3.0, 3.1, 3.2], np.array([10, 20, 30])))
     short = resample(_lm(tmp_path, [3.0, 3.1, 3.2], np.array([10, 20, 31]), model="dagpam"))
-    with pytest.raises(UsageError, match="scored on different test sets"):
-        paired_bootstrap([short], [long])
+    for test in (paired_bootstrap, hierarchical_bootstrap):
+        with pytest.raises(UsageError, match="scored on different test sets"):
+            test([short, short], [long, long])
 
 
 def test_without_scores_there_is_no_test(tmp_path):

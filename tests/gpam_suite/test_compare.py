@@ -2,9 +2,6 @@
 
 import io
 import math
-import runpy
-import sys
-from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -18,8 +15,6 @@ from gpam_suite.common.sections import Section, Table, as_markdown, print_sectio
 from gpam_suite.evaluate.translation import Metrics
 from gpam_suite.records.folder import write_scores
 from gpam_suite.report.compare import compare
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
 
 def _group(results, model, values, **fields):
@@ -252,18 +247,12 @@ def test_terminal_gets_tables_and_text_is_no_markup(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_script_prints_plain_text_or_one_sentence(groups, monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words])
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        return end.value.code, *capsys.readouterr()
-
-    code, out, err = call(*map(str, groups))
+def test_the_script_prints_plain_text_or_one_sentence(groups, command):
+    code, out, err = command("compare.py", *groups)
     assert (code, err) == (0, "")
     assert "| Test perplexity | 30.20 ± 0.10 | 29.40 ± 0.20 | -0.80 | [-1.05, -0.55] |\n" in out
     assert "\x1b" not in out
-    for words in ([str(groups[0]), "nowhere"], [str(groups[0])], [*map(str, groups), "--whatever"]):
-        code, out, err = call(*words)
+    for words in ([groups[0], "nowhere"], [groups[0]], [*groups, "--whatever"]):
+        code, out, err = command("compare.py", *words)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert err.startswith("compare.py: ")

@@ -8,10 +8,9 @@ import torch
 from omegaconf import OmegaConf
 from runs import composed
 
-from gpam_suite.config.compose import CONFIGS, check, stored
+from gpam_suite.config.compose import check, stored
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.data.binarise import load_dictionary
-from gpam_suite.data.dataset import check_dataset
 from gpam_suite.data.text.segmentation import segmenter
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.run.command_line import guarded
@@ -79,12 +78,6 @@ def test_overrides_that_hydra_or_its_users_trip_over(words, wrong, sentence):
 def test_a_part_of_a_configuration_that_is_nothing(node, sentence):
     tree = OmegaConf.to_container(composed(), resolve=True)
     assert node in sentence(lambda: check(OmegaConf.create({**tree, node: None})))
-
-
-@pytest.mark.parametrize("field", ["name", "task", "kind"])
-def test_a_data_set_without_what_it_is_known_by(field, sentence):
-    dataset = OmegaConf.to_container(OmegaConf.load(CONFIGS / "dataset" / "python_docs.yaml"))
-    assert field in sentence(lambda: check_dataset({**dataset, field: None}))
 
 
 def test_a_damaged_checkpoint_brings_no_advice_to_trust_it(sentence, tmp_path):

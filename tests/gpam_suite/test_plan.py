@@ -121,8 +121,7 @@ def test_price_by_hand():
         return price(dataclasses.replace(WORK, **changed), of, devices, utilisation=0.5, dollars=2.0)
 
     alone, four = priced(1), priced(4)
-    assert alone.seconds_per_update == pytest.approx(6e9 / 0.5e12) == 4 * four.seconds_per_update
-    assert alone.tokens_per_second == pytest.approx(1000 / 0.012)
+    assert four.tokens_per_second / 4 == pytest.approx(1000 / 0.012) == alone.tokens_per_second
     assert (alone.hours, alone.dollars) == (pytest.approx(0.012), pytest.approx(0.024))
     assert four.dollars == pytest.approx(4 * 2.0 * four.hours)
     assert (alone.state_bytes, four.state_bytes) == (16e6, 16e6)
@@ -132,13 +131,13 @@ def test_price_by_hand():
     validated = priced(1, validation_tokens=1e6)
     assert validated.hours * 3600 == pytest.approx(alone.hours * 3600 + 2e6 * 1e6 / 0.5e12)
     half = priced(1, precision="bf16")
-    assert half.seconds_per_update == pytest.approx(6e9 / 2e12)
+    assert half.tokens_per_second == pytest.approx(1000 * 2e12 / 6e9)
     assert (half.state_bytes, half.activation_bytes) == (20e6, 1000 * (200 + 600))
     slow = dataclasses.replace(device, launch_seconds=1e-3)
     launching, twice = priced(8, slow), priced(1, slow, batches=2)
     assert (launching.starts_operations, alone.starts_operations) == (True, False)
-    assert launching.seconds_per_update == pytest.approx(10 * (LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
-    assert twice.seconds_per_update == pytest.approx(10 * (2 * LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
+    assert 1000 / launching.tokens_per_second == pytest.approx(10 * (LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
+    assert 1000 / twice.tokens_per_second == pytest.approx(10 * (2 * LAUNCHES_A_BATCH + LAUNCHES_AN_UPDATE) * 1e-3)
 
 
 PAIRS = [*itertools.product(("lm_laptop", "nmt_laptop"), ("softmax", "dagpam"))]

@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -51,6 +52,28 @@ def reproduce(monkeypatch, capsys, command):
         return code, last.out, "".join([*said, last.err])
 
     return called
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--scale", "lptop", "lm"], "unknown SCALE 'lptop'; did you mean 'laptop'?"),
+        (["--scale", "paper", "nmt"], "SCALE=paper needs"),
+        (["--scale", "laptop", "--models", "softmx", "lm"], "did you mean 'softmax'?"),
+        (["--scale", "laptop", "--seeds", "1,x", "lm"], "SEEDS: got 'x'"),
+        (["--scale", "laptop", "--jobs", "0", "lm"], "JOBS: got '0'"),
+    ],
+)
+def test_mistakes_are_one_sentence(reproduce, words, sentence):
+    code, _, said = reproduce(*words)
+    assert code == 2 and sentence in said and len(said.splitlines()) == 1
+
+
+def test_it_says_what_it_would_do_before_anything_is_installed():
+    own_library_only = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "reproduce.py")]
+    said = subprocess.check_output([*own_library_only, "--scale", "laptop", "--announce", "lm"], text=True)
+    assert said.startswith("lm_laptop: language modelling, SCALE=laptop") and said.count("\n") == 1
+    assert "softmax and dagpam, 3 seed(s)" in said
 
 
 def test_data_of_ones_own_are_prepared(monkeypatch):

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError
 from gpam_suite.benchmark import record
 from gpam_suite.benchmark.comparison import Settings, compare
 from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.page import pages, section
 from gpam_suite.common.files import write_files
+from gpam_suite.common.options import one_of
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -50,14 +51,8 @@ def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined
     groups |= {"all": list(defined)} | presets
     found = []
     for word in [asked] if isinstance(asked, str) else asked:
-        _refuse_unknown("case", word, [*groups, *defined])
-        found += groups.get(word, [word])
+        found += groups.get(one_of(word, [*groups, *defined], "cases"), [word])
     return list(dict.fromkeys(found))
-
-
-def _refuse_unknown(what: str, name: str, known: Iterable[str]) -> None:
-    if name not in (known := list(known)):
-        raise UsageError(f"unknown {what} '{name}'{did_you_mean(name, known)} (wanted one of {', '.join(known)})")
 
 
 def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,15 +63,14 @@ def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
 def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) -> list[dict[str, Any]]:
     """The rows of one case; ``contenders`` are those asked for, none meaning those of the case, or all."""
     shape = shape_of(case)
-    _refuse_unknown("kind of case", case["kind"], KINDS)
-    kind = KINDS[case["kind"]]
+    kind = KINDS[one_of(case["kind"], KINDS, "kind of a case")]
     try:
         known, make = kind.contenders(shape, settings)
     except TypeError as error:  # a field that the case does not have, or lacks
         raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
     wanted = contenders or case.get("contenders") or known
     for name in wanted:
-        _refuse_unknown("contender", name, known)
+        one_of(name, known, "contenders")
     tolerance = kind.tolerance
     if tolerance is None:
         dtype = shape.get("dtype", "auto")

@@ -1,7 +1,6 @@
 """Translation by beam search, and BLEU, chrF and TER by sacreBLEU."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +20,20 @@ from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.records.folder import HYPOTHESES, write_scores
 
-
-@dataclass(frozen=True)
-class References:
-    """What the references of a test set are, judged by the text itself: ``tokenised`` where the stops at the ends of
-    lines stand apart from the words, ``lowercased`` where no letter is a capital."""
-
-    tokenised: bool
-    lowercased: bool
-
-    @classmethod
-    def of(cls, lines: Sequence[str]) -> "References":
-        """Of the lines of a text."""
-        ends = [line.rstrip() for line in lines]
-        stops = [end for end in ends if end and end[-1] in ".?!" and len(end) > 1]
-        apart = sum(end[-2].isspace() for end in stops)
-        text = "".join(ends)
-        return cls(bool(stops) and apart >= _APART * len(stops), any(map(str.islower, text)) and text == text.lower())
-
-    @property
-    def protocol(self) -> dict[str, str]:
-        """For a record; nothing where they are raw, cased text, with which BLEU is comparable."""
-        words = [word for word, so in (("tokenised", self.tokenised), ("lower-cased", self.lowercased)) if so]
-        return {"references": ", ".join(words)} if words else {}
-
-
+TOKENISED = "tokenised"
 _APART = 0.99
 """Share of stops that stand apart in tokenised text; in raw text hardly any does."""
+
+
+def kind_of(references: Sequence[str]) -> list[str]:
+    """What the lines of a test set are, judged by the text itself: ``tokenised`` where the stops at their ends stand
+    apart from the words, ``lower-cased`` where no letter is a capital; nothing where they are raw, cased text."""
+    ends = [line.rstrip() for line in references]
+    stops = [end for end in ends if end and end[-1] in ".?!" and len(end) > 1]
+    apart = sum(end[-2].isspace() for end in stops)
+    text = "".join(ends)
+    tokenised = [TOKENISED] if stops and apart >= _APART * len(stops) else []
+    return tokenised + (["lower-cased"] if any(map(str.islower, text)) and text == text.lower() else [])
 
 
 class Metrics:
@@ -120,10 +106,10 @@ def translated(model: Any, task: Any, prepared: Prepared, evaluation: Any, sente
 
 def scores_of(
     hypotheses: list[str], references: list[str], lowercase: bool
-) -> tuple[dict[str, float], Metrics, References]:
+) -> tuple[dict[str, float], Metrics, list[str]]:
     """BLEU, chrF and TER of a test set by their names, what they were measured with, and what its references are."""
-    kind = References.of(references)
-    measured = Metrics(lowercase, kind.tokenised)
+    kind = kind_of(references)
+    measured = Metrics(lowercase, TOKENISED in kind)
     measures = {"bleu": measured.bleu, "chrf": measured.chrf, "ter": sacrebleu.TER()}
     return (
         {name: measure.corpus_score(hypotheses, [references]).score for name, measure in measures.items()},
@@ -150,7 +136,8 @@ def evaluate(
     pairs = enumerate(zip(hypotheses, references, strict=True))
     keep(folder, [{"sentence": index, "bleu": measured.statistics(*pair)} for index, pair in pairs], hypotheses)
     signature = {"sacrebleu": str(measured.bleu.get_signature())}
-    protocol = {**decoding(evaluation), **signature, **kind.protocol, "split": "test"}
+    signature |= {"references": ", ".join(kind)} if kind else {}  # none: BLEU is comparable
+    protocol = {**decoding(evaluation), **signature, "split": "test"}
     return {f"test_{name}": score for name, score in scores.items()}, protocol
 
 

@@ -22,7 +22,6 @@ TITLES = {
     "stable_rank": "Stable rank",
     "effective_rank": "Effective rank",
 }
-ROLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross attention"}
 _DIGITS = 6  # significant: fewer than differ between machines, more than any figure shows
 
 

@@ -56,7 +56,7 @@ def moment(text: str) -> datetime:
     Raises:
         ValueError: there is no such moment.
     """
-    found = datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 reads no Z
+    found = datetime.fromisoformat(text)
     found.timestamp()
     return found
 

@@ -72,11 +72,6 @@ def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
     return most * frequency if most else None
 
 
-def model_settings(record: Record) -> dict[str, Any]:
-    """The ``model`` node of a run's configuration: what the seeds of one row share. Empty without ``config.yaml``."""
-    return record.config.get("model") or {}
-
-
 def all_settings(record: Record) -> dict[str, Any]:
     """Dotted name to value of everything in the run's configuration; the options alone without ``config.yaml``."""
     config = record.config or {"model": {"name": record["model"], **record["options"]}, "seed": record["seed"]}

@@ -19,16 +19,15 @@ def caption(
     what: str,
     rows: Sequence[tuple[Row, Iterable[int]]],
     *,
-    of: str = "test set",
     then: str = "python scripts/tabulate.py",
     among: int = 0,
 ) -> str:
-    """``what`` is drawn, ``of`` which data, which models (selected ``among`` so many) and seeds, and the command that
-    drew it; those that made the runs stand below the table."""
+    """``what`` is drawn of the test set, which models (selected ``among`` so many) and seeds, and the command that drew
+    it; those that made the runs stand below the table."""
     models = listed(row.label for row, _ in rows) if len(rows) <= APART else f"the {len(rows)} of the table"
     chosen = f" ({SELECTED})" if len(rows) < among else ""
     return (
-        f"{what} Data: {aggregate.reference['dataset_label']}, {of}. Models: {models}{chosen}. Seeds: "
+        f"{what} Data: {aggregate.reference['dataset_label']}, test set. Models: {models}{chosen}. Seeds: "
         f"{listed(sorted({seed for _, seeds in rows for seed in seeds}))}. Made by `{then}`."
     )
 

@@ -148,7 +148,7 @@ def _meant_key(text: str) -> str:
     nearest name beside it, or the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
     key = text.partition("Could not override '")[2].partition("'")[0]
     above, _, leaf = key.rpartition(".")
-    files = [CONFIGS / f"{_root}.yaml", *sorted(CONFIGS.glob("*/*.yaml"))]
+    files = [CONFIGS / f"{_root}.yaml", CONFIGS / "quiet.yaml", *sorted(CONFIGS.glob("*/*.yaml"))]
     known = {file: set(_keys(_tree(file))) for file in files}
     owners = [file.stem for file, keys in known.items() if file.parent.name == above and key in keys]
     if owners:

@@ -14,7 +14,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each
 from gpam_suite.records.metrics import turned
-from gpam_suite.records.settings import model_settings, names_a_row, table_settings
+from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.stats.over_seeds import Difference, Summary, beside, difference, holm, seeds_needed, summarise
 
@@ -329,7 +329,7 @@ def _refuse_repeated(group: list[Record]) -> None:
                 "Delete the one that is out of date."
             )
         options = [{"label": record["model_label"], **record["options"]} for record in (one, other)]
-        if all(nodes := [model_settings(record) for record in (one, other)]):
+        if all(nodes := [record.config.get("model") for record in (one, other)]):
             options = [own | node for own, node in zip(options, nodes, strict=True)]
         if options[0] != options[1]:
             keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))

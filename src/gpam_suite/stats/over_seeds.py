@@ -24,9 +24,8 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Summary:
-    """``count`` values with their ``mean`` and sample standard deviation ``sd`` (None below two values)."""
+    """``mean`` (None of no values) and sample standard deviation ``sd`` (None below two values)."""
 
-    count: int
     mean: float | None
     sd: float | None
 
@@ -51,7 +50,7 @@ def summarise(values: Sequence[float]) -> Summary:
     """Mean ``m = sum(x)/n`` and sample standard deviation ``sqrt(sum((x-m)^2)/(n-1))``."""
     n = len(values)
     mean = float(np.mean(values)) if n else None
-    return Summary(n, mean, float(np.std(values, ddof=1)) if n > 1 else None)
+    return Summary(mean, float(np.std(values, ddof=1)) if n > 1 else None)
 
 
 def beside(values: Mapping[int, Value], baseline: Mapping[int, Value]) -> Mapping[int, Value]:

@@ -17,9 +17,10 @@ import torch
 from fairseq.models import build_model
 from omegaconf import DictConfig, OmegaConf
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError
 from gpam_suite.benchmark.models import dictionary
 from gpam_suite.common.formatting import count, number
+from gpam_suite.common.options import one_of
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
@@ -60,7 +61,6 @@ class Price:
     ``starts_operations``: the time is that of starting operations, not of arithmetic."""
 
     devices: int
-    seconds_per_update: float
     tokens_per_second: float
     hours: float
     state_bytes: float
@@ -82,9 +82,7 @@ def plan(cfg: DictConfig) -> None:
     for key in ("utilisation", "dollars", "vocabulary", "sentence"):
         if cfg[key] is not None and (isinstance(cfg[key], str | bool) or cfg[key] <= 0):
             raise UsageError(f"{key}: got {cfg[key]}, wanted a number above zero")
-    if cfg.device not in (known := [*GPUS, "cpu"]):
-        meant = did_you_mean(cfg.device, known)
-        raise UsageError(f"device: got '{cfg.device}'{meant}, wanted one of {', '.join(known)}")
+    one_of(cfg.device, [*GPUS, "cpu"], "device")
     work = workload(cfg, find_prepared(cfg), cfg.vocabulary, cfg.sentence)
     if cfg.device == "cpu":
         device = measured_cpu(cfg.gpu.threads, round(work.tokens_per_update), *work.widths)
@@ -245,7 +243,6 @@ def price(work: Workload, device: Device, devices: int, utilisation: float, doll
     tokens = work.tokens_per_update / devices / batches
     return Price(
         devices=devices,
-        seconds_per_update=seconds,
         tokens_per_second=work.tokens_per_update / seconds,
         hours=hours,
         state_bytes=total * (20 if half else 16),

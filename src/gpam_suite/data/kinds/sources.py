@@ -229,8 +229,6 @@ KINDS = {
     "characters": Kind(_characters, ("file", "split", "types", "documents"), LM.name, "characters", published=True),
     "documents": Kind(_documents, ("sets", "budget"), NMT.name, published=True),
     "copy": Kind(_generated(recall), _SEQUENCES, RECALL.name, "none"),
-    "selective_recall": Kind(
-        _generated(recall), ("length", "values", "keys", "pairs", *_SEQUENCES), RECALL.name, "none"
-    ),
+    "selective_recall": Kind(_generated(recall), (*_SEQUENCES, "keys", "pairs"), RECALL.name, "none"),
 }
 """The kinds of data sets by their names in ``dataset.kind``: a new one is a file beside this one, and a line here."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import whole_number
+from gpam_suite.common.options import one_of, whole_number
 from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.progress import progress
 from gpam_suite.data.store.download import checked_file, obtain_file
@@ -125,7 +125,6 @@ def corpora(dataset: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
             key = f"dataset.corpora.{split}[{number}]"
             if not isinstance(node, Mapping) or not needed <= set(node):
                 raise UsageError(f"{key}: got {node!r}, wanted {', '.join(sorted(needed))}")
-            if node["format"] not in FORMATS:
-                raise UsageError(f"{key}.format: got {node['format']!r}, wanted one of {', '.join(FORMATS)}")
+            one_of(node["format"], tuple(FORMATS), f"{key}.format")
             found.append((split, node))
     return found

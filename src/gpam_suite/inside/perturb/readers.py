@@ -18,7 +18,7 @@ from torch import Tensor
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.language_model import nll
-from gpam_suite.evaluate.translation import Metrics, References, sentences_of, translated
+from gpam_suite.evaluate.translation import TOKENISED, Metrics, kind_of, sentences_of, translated
 from gpam_suite.inside.perturb.adversarial import input_gradient
 from gpam_suite.inside.perturb.noise import alphabet
 from gpam_suite.inside.texts import SPLIT, spread
@@ -121,7 +121,7 @@ class Sentences:
         self.letters = alphabet(sources)
         self._source = Encoder.of(prepared, prepared.source_lang, self.dictionary)
         self._target = Encoder.of(prepared, prepared.target_lang, task.target_dictionary)
-        self._metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"], References.of(references).tokenised)
+        self._metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"], TOKENISED in kind_of(references))
 
     def read(self, lines: list[str]) -> list[Tensor]:
         """Sub-word ids of source sentences, tokenised and segmented as the training text was."""

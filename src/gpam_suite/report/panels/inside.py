@@ -33,7 +33,8 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(3, 2)
         (lambdas, sums), (negative, residual), (by_module, over_training) = grid
-        pos, neg = (_learned(row.finished, kind) for kind in ("lambda_pos", "lambda_neg"))
+        learned = [record["learned_scalars"] for record in row.finished]
+        pos, neg = ([_of_kind(own, kind) for own in learned] for kind in ("lambda_pos", "lambda_neg"))
         _a_line_a_seed(lambdas, pos, r"$\lambda_+$", COLOURS[5])
         _a_line_a_seed(lambdas, neg, r"$\lambda_-$", COLOURS[4])
         total = [[1 + plus - minus for plus, minus in zip(*both, strict=True)] for both in zip(pos, neg, strict=True)]
@@ -43,7 +44,9 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         for one, found in looked.items():
             style = {**look_of_model(one.model), "marker": None}
             if one is row:
-                _band(negative, [_negative(analysis) for analysis in found], one, style, first=1)
+                modules = [analysis["modules"].values() for analysis in found]
+                masses = [[fmean(module["negative_mass"]) for module in own] for own in modules]
+                _band(negative, masses, one, style, first=1)
             _band(residual, [_last(analysis["streams"])["residual"] for analysis in found], one, style, first=0)
             medians = [_of_kind(record["gradient_norms"], "query") for record in one.finished]
             _band(by_module, medians, one, style, first=1)
@@ -73,17 +76,9 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
     return Plot(name, what, 6.6, paint)
 
 
-def _learned(records: Iterable[Record], kind: str) -> list[list[float]]:
-    return [_of_kind(record["learned_scalars"], kind) for record in records]
-
-
 def _of_kind(values: Mapping[str, float], kind: str) -> list[float]:
     """Those named ``<kind>/<module>``, in the order of the modules."""
     return [value for name, value in values.items() if name.startswith(f"{kind}/")]
-
-
-def _negative(analysis: Mapping[str, Any]) -> list[float]:
-    return [fmean(module["negative_mass"]) for module in analysis["modules"].values()]
 
 
 def _last(streams: Mapping[str, Any]) -> Any:
