@@ -107,7 +107,7 @@ def _published_rows(run: Path) -> Iterator[dict[str, Any]]:
 
 
 def _without_maps(path: Path) -> bytes:
-    """An analysis without the weights of single texts, which are most of it and of which no number is made."""
+    """An analysis without the weights of single texts, which runs of earlier versions have: no text is published."""
     found = {key: value for key, value in store.read(path).items() if key != "maps"}
     return (json.dumps(found, ensure_ascii=False) + "\n").encode()
 
