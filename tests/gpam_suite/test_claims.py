@@ -271,10 +271,12 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
 
 
 def test_below_the_scores_stands_how_they_were_made(tmp_path):
-    found = experiment(tmp_path, seven(0.02))
+    (partial, *_) = scaled()
+    found = experiment(tmp_path, seven(0.02), more=[partial])
     scores = claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})["scores-lm_ptb"]
     protocol = "unit word, context_window 0, tokens_per_sample 64, split test, checkpoint best"
     assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")
+    assert "| Softmax | 7 |" in scores and partial["model_label"] not in scores  # one seed of seven
 
 
 def scaled():

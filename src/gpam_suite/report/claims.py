@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -54,7 +55,7 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
             f"claim-{name}": "\n".join(_tests(found))
             if found
             else "No seed of softmax and the model is finished yet.\n",
-            f"scores-{name}": _scores(there[name]) if found and found.whole else waits,
+            f"scores-{name}": _scores(found, there[name]) if found and found.whole else waits,
             f"weights-{name}": _weights(found) if found and found.whole else waits,
             f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
         }
@@ -101,8 +102,11 @@ def _tests(found: Finding) -> list[str]:
     ]
 
 
-def _scores(aggregate: Aggregate) -> str:
-    return f"{short_table(aggregate)}\n{protocol(aggregate)}\n"
+def _scores(found: Finding, aggregate: Aggregate) -> str:
+    """The models that are compared: an arm that lacks seeds of the plan is in no table of the claim."""
+    compared = {label for one in found.comparisons for label in one.labels}
+    shown = replace(aggregate, rows=tuple(row for row in aggregate.rows if row.label in compared))
+    return f"{short_table(shown)}\n{protocol(shown)}\n"
 
 
 def _weights(found: Finding) -> str:
