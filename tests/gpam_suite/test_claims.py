@@ -58,7 +58,7 @@ def test_two_one_sided_tests_by_hand():
 
 def curve(record, gain, updates=200):
     """Validation that still gains ``gain`` in the last tenth of training."""
-    for update, perplexity in ((100, 150.0), (180, 100.0 * (1 + gain)), (updates, 100.0)):
+    for update, perplexity in ((100, 150.0), (180, 100.0), (updates, 100.0 * (1 - gain))):
         append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
 
 
@@ -263,20 +263,24 @@ def test_the_gate(tmp_path, how, trained, verdict, reason):
 def test_the_end_of_training_has_to_be_validated(tmp_path):
     (record,) = store(tmp_path, make_record(updates=200))
     assert last_gain(record) is None
-    append_history(record.folder, {"update": 190, "split": "valid", "token_perplexity": 100.0})
-    append_history(record.folder, {"update": 200, "split": "valid", "token_perplexity": 100.0})
+    append_history(record.folder, {"update": 190, "split": "valid", "token_perplexity": 98.0})
+    append_history(record.folder, {"update": 200, "split": "valid", "token_perplexity": 98.0})
     assert last_gain(record) is None  # nothing before the last tenth
-    append_history(record.folder, {"update": 180, "split": "valid", "token_perplexity": 102.0})
+    append_history(record.folder, {"update": 180, "split": "valid", "token_perplexity": 100.0})
     assert last_gain(record) == pytest.approx(0.02)
 
 
 def test_below_the_scores_stands_how_they_were_made(tmp_path):
     (partial, *_) = scaled()
-    found = experiment(tmp_path, seven(0.02), more=[partial])
-    scores = claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})["scores-lm_ptb"]
+    said = {"lm_ptb": experiment(tmp_path, seven(0.02), more=[partial])}
+    aggregates = read_aggregates(tmp_path)
+    scores = claim_parts(aggregates, said)["scores-lm_ptb"]
     protocol = "unit word, context_window 0, tokens_per_sample 64, split test, checkpoint best"
     assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")
     assert "| Softmax | 7 |" in scores and partial["model_label"] not in scores  # one seed of seven
+    (whole,) = (one for one in aggregates if one.experiment == "lm_ptb")
+    assert [row.model for row in claims.compared(whole, said).rows] == ["softmax", "dagpam_trainable"]
+    assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
 
 
 def scaled():
@@ -318,6 +322,21 @@ def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):
     (table,) = (text for path, text in render_claims(tmp_path, [found]).items() if path.suffix == ".md")
     gain = next(line for line in table.splitlines() if line.endswith("| 0.29 | 0.00 |")).split(" | ")[1]
     assert gain in next(line for line in table.splitlines() if "| Softmax | 7 |" in line and gain in line)
+
+
+def test_two_controls_are_compared_where_the_plan_says_so(tmp_path):
+    arms = {"dagpam_trainable_sum_one": 93.0, "dagpam_trainable_convex": 94.0}
+    made = [
+        make_record(experiment="lm_ptb", model=model, seed=seed, value=value)
+        for (model, value), seed in itertools.product(arms.items(), range(1, 6))
+    ]
+    whole, partial = (
+        experiment(tmp_path / "a", seven(EFFECT), more=made),
+        experiment(tmp_path / "b", seven(EFFECT), more=made[:9]),
+    )
+    (one,) = (one for one in whole.comparisons if (one.model, one.other) == tuple(arms))
+    assert one.gains == pytest.approx(dict.fromkeys(range(1, 6), math.log(94.0 / 93.0)))
+    assert "dagpam_trainable_convex" not in {one.other for one in partial.comparisons}
 
 
 def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):

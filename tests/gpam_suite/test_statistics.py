@@ -42,6 +42,8 @@ def test_paired_by_hand():
     assert (found.low, found.high) == pytest.approx((-4.302653, 4.302653), abs=1e-5)
     assert found.method == "paired t over 3 seeds" and found.p_value == pytest.approx(1)
     assert difference({3: 13.0, 2: 11.0, 1: 9.0}, {2: 12.0, 1: 10.0, 3: 11.0}) == found
+    # seeds of one side alone play no part
+    assert difference({1: 9.0, 2: 11.0, 3: 13.0, 7: 99.0}, {5: 0.0, 2: 12.0, 1: 10.0, 3: 11.0}) == found
 
 
 def test_welch_by_hand():

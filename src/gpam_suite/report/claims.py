@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -17,7 +16,7 @@ from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Comparison, Finding, as_json, findings, read_claims
+from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims
 
 _STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
@@ -55,7 +54,7 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
             f"claim-{name}": "\n".join(_tests(found))
             if found
             else "No seed of softmax and the model is finished yet.\n",
-            f"scores-{name}": _scores(found, there[name]) if found and found.whole else waits,
+            f"scores-{name}": _scores(compared(there[name], said)) if found and found.whole else waits,
             f"weights-{name}": _weights(found) if found and found.whole else waits,
             f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
         }
@@ -102,10 +101,7 @@ def _tests(found: Finding) -> list[str]:
     ]
 
 
-def _scores(found: Finding, aggregate: Aggregate) -> str:
-    """The models that are compared: an arm that lacks seeds of the plan is in no table of the claim."""
-    compared = {label for one in found.comparisons for label in one.labels}
-    shown = replace(aggregate, rows=tuple(row for row in aggregate.rows if row.label in compared))
+def _scores(shown: Aggregate) -> str:
     return f"{short_table(shown)}\n{protocol(shown)}\n"
 
 

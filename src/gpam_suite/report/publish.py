@@ -36,7 +36,7 @@ from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
 from gpam_suite.stats.aggregate import Aggregate, read_aggregates
 from gpam_suite.stats.bootstrap import checked_scores
-from gpam_suite.stats.claim import as_json, findings
+from gpam_suite.stats.claim import as_json, compared, findings
 from gpam_suite.stats.comparisons import comparisons
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
@@ -138,7 +138,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     before = [found for found in aggregates if plan[found.experiment]["shown"] == EARLY]
     said = findings(published, aggregates)
     whole = {name: one for name, one in said.items() if one.whole}
-    lines = [line for found in aggregates for line in comparisons(found)]
+    lines = [line for found in aggregates for line in comparisons(compared(found, said))]
     files: dict[Path, str | bytes] = {
         published / "runs.csv": csv_text(run_rows(records, analyses)),
         published / "curves.csv": csv_text(curve_rows(records)),

@@ -80,8 +80,8 @@ _OF_A_MODEL = {
     "seeds seeds_finished seeds_lost": "the finished seeds, how many they are, and how many were lost",
     "metric mean sd": "the headline metric on the test set: name, mean and sample standard deviation over seeds",
     "chrf_mean chrf_sd": "the same of chrF; other metrics have columns of their own names at the end",
-    "difference difference_low difference_high": "mean less softmax's, with its 95 % interval over seeds",
-    "difference_method": "how that interval was made: paired where the seeds are the same, else Welch's",
+    "difference difference_low difference_high": "less softmax's, over the seeds of both, with its 95 % interval",
+    "difference_method": "how that interval was made: paired over these seeds, Welch's where none is shared",
     "difference_p difference_p_holm": "its p value, and that with Holm's correction over the models of the experiment",
     "test_set_difference test_set_low test_set_high": "the same difference, with its 95 % interval over the test set",
     "test_set_p test_set_p_holm": "its p value, and that with Holm's correction",
@@ -139,6 +139,8 @@ def columns_page() -> str:
         "## curves.csv, a row a validation\n",
         markdown(["Column", "Meaning"], [[f"`{name}`", meaning] for name, meaning in curves.items()]),
         "## comparisons.csv, a row a model\n",
+        "An arm of a claim is here when it has all seeds of its plan. A claim's own tests, of the log of perplexity "
+        "and with their own correction, are in `comparisons/`.\n",
         markdown(["Column", "Meaning"], [[f"`{name}`", meaning] for name, meaning in _OF_A_MODEL.items()]),
     ]
     return "\n".join(parts)

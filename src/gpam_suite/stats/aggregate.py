@@ -16,7 +16,7 @@ from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each
 from gpam_suite.records.metrics import turned
 from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
-from gpam_suite.stats.over_seeds import Difference, Summary, beside, difference, holm, seeds_needed, summarise
+from gpam_suite.stats.over_seeds import Difference, Summary, difference, holm, seeds_needed, shared, summarise
 
 BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
@@ -132,14 +132,20 @@ class Aggregate:
 
     def test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
-        if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
-            return None
-        own, base = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
-        return paired_bootstrap(row.resampled, list(beside(own, base).values()))
+        sides = self._resampled(row)
+        return paired_bootstrap(*sides) if sides else None
 
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
-        return hierarchical_bootstrap(row.resampled, self.baseline.resampled) if self.test_set(row) else None
+        sides = self._resampled(row)
+        return hierarchical_bootstrap(*sides) if sides else None
+
+    def _resampled(self, row: Row) -> tuple[list[Resampled], ...]:
+        """Of ``row`` and the baseline the seeds that are compared; nothing where :meth:`test_set` has none."""
+        if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
+            return ()
+        sides = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
+        return tuple(list(side.values()) for side in shared(*sides))
 
     @cached_property
     def compared(self) -> list[Row]:

@@ -44,6 +44,7 @@ class Claim:
     references: dict[str, Any]
     paper: dict[str, float] | None = None
     smallest_effect: dict[str, float] | float | None = None
+    pairs: list[tuple[str, str]] = field(default_factory=list)
     seeds_of: dict[str, int] = field(default_factory=dict)
     secondary: bool = False
 
@@ -122,6 +123,16 @@ def findings(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, Findin
     return {name: found for name, found in said.items() if found}
 
 
+def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
+    """``aggregate`` with the rows that may be compared: of a claim the arms that have the plan's seeds, and none until
+    the primary comparison has them."""
+    if aggregate.experiment not in read_claims():
+        return aggregate
+    found = said.get(aggregate.experiment)
+    labels = {label for one in found.comparisons for label in one.labels} if found and found.whole else ()
+    return replace(aggregate, rows=tuple(row for row in aggregate.rows if row.label in labels))
+
+
 def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
     aggregate = there[claim.experiment]
     rows = {row.model: row for row in aggregate.rows if row.overrides_label == DEFAULT_OPTIONS}
@@ -134,7 +145,9 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     arms = [row for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
     arms = [row for row in arms if _whole(row, claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS))]
     others = [(row, aggregate.baseline) for row in arms]
-    others += [(rows[claim.model], rows[name]) for name in claim.controls if rows.get(name) in arms]
+    named = {_name(row): row for row in (rows[claim.model], *arms)}
+    pairs = [(claim.model, control) for control in claim.controls] + claim.pairs
+    others += [(named[one], named[other]) for one, other in pairs if one in named and other in named]
     secondary = _corrected([_compare(aggregate, *pair, effect) for pair in others])
     trained = gate(aggregate.baseline, _references(results, claim, there))
     whole = all(_whole(row, claim.seeds) for row in (aggregate.baseline, rows[claim.model]))
@@ -194,13 +207,13 @@ def _corrected(comparisons: list[Comparison | None]) -> list[Comparison]:
 
 
 def last_gain(record: Record) -> float | None:
-    """By how much of itself validation perplexity per token fell in the last tenth of training: ``P(0.9) / P(1) - 1``,
+    """By how much of itself validation perplexity per token fell in the last tenth of training: ``1 - P(1) / P(0.9)``,
     ``P(0.9)`` of the last validation before that tenth. None without one, or where the end was not validated."""
     perplexities = validation(record)
     before = [update for update in perplexities if 10 * update <= 9 * record["updates"]]
     if record["updates"] not in perplexities or not before:
         return None
-    return perplexities[max(before)] / perplexities[record["updates"]] - 1
+    return 1 - perplexities[record["updates"]] / perplexities[max(before)]
 
 
 def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:

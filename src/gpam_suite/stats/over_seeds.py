@@ -32,7 +32,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of a model minus mean of its baseline, over seeds.
+    """Mean of a model minus mean of its baseline, over the seeds that :func:`shared` has.
 
     ``low`` and ``high`` bound the 95 % interval and are None where the seeds have no spread to make one of; ``method``
     says how they were made, or why not. ``p_value`` is the two-sided p value of the same t test:
@@ -53,26 +53,30 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(mean, float(np.std(values, ddof=1)) if n > 1 else None)
 
 
-def beside(values: Mapping[int, Value], baseline: Mapping[int, Value]) -> Mapping[int, Value]:
-    """What of ``baseline``, by seed, stands against ``values``: against a single seed the same one, which started from
-    the same parameters and read the data in the same order; where the baseline lacks it, and against several, all."""
-    same = {seed: baseline[seed] for seed in values if seed in baseline}
-    return same if len(values) == 1 and same else baseline
+def shared(
+    values: Mapping[int, Value], baseline: Mapping[int, Value]
+) -> tuple[Mapping[int, Value], Mapping[int, Value]]:
+    """What of both sides, by seed, is compared: the seeds that both have, as a seed starts from the same parameters and
+    reads the data in the same order on either side. All seeds where they share none, or only one of several on each
+    side."""
+    both = [seed for seed in values if seed in baseline]
+    if not both or (len(both) == 1 and min(len(values), len(baseline)) > 1):
+        return values, baseline
+    return {seed: values[seed] for seed in both}, {seed: baseline[seed] for seed in both}
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
     """Difference of the means with its 95 % interval; both arguments map a seed to its number.
 
-    - The same two or more seeds on both sides: paired t, ``d -+ t(n-1) s_d / sqrt(n)`` over the differences ``d_k`` of
-      seed ``k`` (Student 1908).
+    - Two or more seeds that both sides have: paired t over these, ``d -+ t(n-1) s_d / sqrt(n)`` with the differences
+      ``d_k`` of seed ``k`` (Student 1908).
     - Different seeds, two or more on each side: Welch's t with ``v = s1^2/n1 + s2^2/n2`` and Satterthwaite's degrees of
       freedom ``v^2 / ((s1^2/n1)^2/(n1-1) + (s2^2/n2)^2/(n2-1))`` (Welch 1947).
-    - One seed on a side: the difference (of a single seed to what is :func:`beside` it) and no interval; one number has
-      no spread.
+    - One seed on a side: the difference (to the same seed, if it is there) and no interval; one number has no spread.
     - Differences that are all equal (scores at a ceiling, which move in steps): no interval either. One of no width
       would claim to know the spread.
     """
-    baseline = beside(values, baseline)
+    values, baseline = shared(values, baseline)
     center = float(np.mean(list(values.values())) - np.mean(list(baseline.values())))
     if reason := _untestable(values, baseline):
         return Difference(center, None, None, f"no interval: {reason}")
@@ -108,6 +112,7 @@ class Equivalence:
 def equivalence(values: Mapping[int, float], baseline: Mapping[int, float], bound: float) -> Equivalence | None:
     """With ``T`` of the t test's degrees of freedom: ``p_below = P(T > (d + D) / error)``, ``p_above = P(T < (d - D) /
     error)``; seeds and standard error as in :func:`difference`. None where that has no interval."""
+    values, baseline = shared(values, baseline)
     if _untestable(values, baseline):
         return None
     below = _t_test(values, baseline, shift=bound, alternative="greater")
@@ -174,9 +179,10 @@ def seeds_needed(values: Mapping[int, float], baseline: Mapping[int, float]) -> 
     """Least number of seeds with which a paired t test finds the observed difference with a :func:`power` of 0.8.
 
     It takes the observed ``mean / sd`` of the differences by seed for the true one, which few seeds know badly: an
-    order of magnitude, not a promise. None where it cannot be said: seeds that differ between the sides, fewer than
+    order of magnitude, not a promise. None where it cannot be said: no seeds that both sides have, fewer than
     two, no difference, or no spread. Above :data:`MOST_SEEDS` it is ``MOST_SEEDS + 1``.
     """
+    values, baseline = shared(values, baseline)
     if set(values) != set(baseline) or len(values) < 2:
         return None
     observed = summarise(_paired(values, baseline))
