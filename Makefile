@@ -2,7 +2,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 SEEDS   ?= 1,2,3
-MODELS  ?= softmax,dagpam
+MODELS  ?=
 SCALE   ?=
 RESULTS ?= results/local
 JOBS    ?=

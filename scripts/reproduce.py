@@ -7,6 +7,7 @@ import argparse
 import csv
 import difflib
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TASKS = {"lm": "language modelling", "nmt": "translation"}
 SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "one GPU or several"}
 FAILED, USAGE_ERROR = 1, 2
+MULTI30K, MULTI30K_PLAN = "multi30k_de_en", ("docs/experiments/translation.md", "multi30k")
 
 
 def main() -> int:
@@ -26,7 +28,7 @@ def main() -> int:
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--scale", default="", help="laptop, small or paper; default: paper with a GPU, else laptop")
     parser.add_argument(
-        "--models", default="softmax,dagpam", help="names in configs/model/, separated by commas, or all"
+        "--models", default="", help="names in configs/model/, separated by commas, or all; default: those compared"
     )
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--results", default="results/local")
@@ -36,6 +38,7 @@ def main() -> int:
     arguments, overrides = parser.parse_known_args()
     gpus = visible_gpus()
     scale = arguments.scale or ("paper" if gpus else "laptop")
+    arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
     complaint = wrong(scale, arguments, overrides)
     if complaint:
         print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
@@ -93,12 +96,17 @@ def all_models() -> list[str]:
     return ["softmax", "dagpam", *sorted(names - {"softmax", "dagpam"})]
 
 
+def compared(experiment: str) -> str:
+    """The models that are trained where none is named: of Multi30k those of its plan."""
+    return "softmax,dagpam_trainable,softmax_scaled" if experiment == MULTI30K else "softmax,dagpam"
+
+
 def model_names(models: str) -> list[str]:
     return all_models() if models == "all" else [name.strip() for name in models.split(",") if name.strip()]
 
 
 def experiment_of(task: str, scale: str, sweep: bool) -> str:
-    name = "multi30k_de_en" if (task, scale) == ("nmt", "small") else f"{task}_{scale}"
+    name = MULTI30K if (task, scale) == ("nmt", "small") else f"{task}_{scale}"
     return f"{name}_lambda" if sweep else name
 
 
@@ -112,7 +120,7 @@ def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int
     else:
         models, seeds = model_names(arguments.models), arguments.seeds.split(",")
         runs = len(models) * len(seeds)
-        named = " and ".join(models) if len(models) < 4 else f"{len(models)} models"
+        named = ", ".join(models) if len(models) < 4 else f"{len(models)} models"
         trained = f"{named}, {len(seeds)} seed(s), {jobs} run(s) at a time"
     plan = f"make plan EXPERIMENT={experiment_of(arguments.task, scale, False)}{'' if gpus else ' GPU=cpu'}"
     unknown = f"its cost is not measured yet; after make setup, {plan} estimates it"
@@ -120,15 +128,26 @@ def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int
 
 
 def cost(experiment: str, runs: int | None, jobs: int) -> str | None:
-    """Minutes of training and processor, from the published runs of ``experiment``; None where none is published."""
+    """Minutes of training and processor, from the published runs of ``experiment``, or hours by its plan; None where
+    neither is known."""
     with (ROOT / "results" / "runs.csv").open(encoding="utf-8", newline="") as file:
         known = [run for run in csv.DictReader(file) if run["experiment"] == experiment and run["train_seconds"]]
+    if not known and experiment == MULTI30K:
+        hours = planned(*MULTI30K_PLAN)[1]
+        return f"about {runs * hours / jobs:.1f} hours, by {MULTI30K_PLAN[0]} ({hours:g} hours of one core a run)"
     if not known:
         return None
     seconds = statistics.mean(float(run["train_seconds"]) for run in known)
     processors = ", ".join(sorted({run["gpu"] or run["processor"] for run in known}))
     total = (runs or len(known)) * seconds / jobs / 60
     return f"about {total:.0f} minutes of training, by the published runs ({processors})"
+
+
+def planned(page: str, part: str) -> tuple[int, float]:
+    """How many runs a part of a plan has, and how many hours of one core each of them takes."""
+    plan = (ROOT / page).read_text(encoding="utf-8")
+    runs, hours = re.findall(rf"^\| `{part}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0]
+    return int(runs), float(hours)
 
 
 def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, overrides: list[str]) -> int:

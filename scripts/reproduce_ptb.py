@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from reproduce import ROOT, USAGE_ERROR, call, wrong_jobs
+from reproduce import ROOT, USAGE_ERROR, call, planned, wrong_jobs
 
 EXPERIMENT, PART = "lm_ptb", "ptb"
 PLAN = "docs/experiments/penn-treebank.md"
@@ -68,12 +68,11 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
 
 def announcement(jobs: str, results: str) -> str:
     """The first line: what will run, and what the plan says that it costs."""
-    plan = (ROOT / PLAN).read_text(encoding="utf-8")
-    runs, hours = re.findall(rf"^\| `{PART}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0]
-    total = math.ceil(int(runs) * float(hours) / int(jobs))
+    runs, hours = planned(PLAN, PART)
+    total = math.ceil(runs * hours / int(jobs))
     return (
-        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each {hours} "
-        f"hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, and "
+        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each {hours:g}"
+        f" hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, and "
         f"{results}/queue.txt says how it stands"
     )
 

@@ -9,6 +9,8 @@ from runs import tiny
 
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
+from gpam_suite.data.text.encoding import Encoder
+from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED
 from gpam_suite.inside.analyse import alignment, look
 from gpam_suite.inside.lemma_checks import bounds
 from gpam_suite.inside.models import untrained
@@ -156,3 +158,14 @@ def test_sentences_are_read_in_the_direction_of_the_model(made):
         read = [task.source_dictionary.string(text.arguments["src_tokens"]), task.target_dictionary.string(text.target)]
         assert [prepared.postprocess(line) for line in read] == lines
     assert pairs_given(task, prepared, {"de-fr": [lines]}) == []
+
+
+def test_sentences_look_like_the_data_set(made, monkeypatch):
+    """What came tokenised and lower-cased is not prepared so again: the given sentences have to be."""
+    _, task, prepared = made("nmt", "dagpam")
+    read = []
+    monkeypatch.setattr(Encoder, "ids", lambda self, text: read.append(text) or torch.tensor([5, 2]))
+    for kind in ([], [TOKENISED, LOWER_CASED]):
+        monkeypatch.setattr("gpam_suite.inside.texts.kind_of", lambda references, kind=kind: kind)
+        pairs_given(task, prepared, {"en-cs": [["Per, kan!", "Lis."]]})
+    assert read == ["Per, kan!\n", "Lis.\n", "per , kan !\n", "lis .\n"]

@@ -13,18 +13,18 @@ from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import append_history, read_history, read_records
 from gpam_suite.records.metrics import METRICS
-from gpam_suite.report.publish import PAGES, PART, publish, remake
+from gpam_suite.report.publish import PART, pages_of, publish, remake
 
 TITLES = {"small_lm": {"title": "A small language model", "shown": "early training"}}
 
 
 @pytest.fixture
 def published(tmp_path):
-    """A folder of published results without any yet, and its pages."""
+    """A folder of published results without any yet, and two of its pages."""
     results = tmp_path / "results"
     results.mkdir()
     (results / "experiments.yaml").write_text(yaml.safe_dump(TITLES))
-    for page in PAGES:
+    for page in ("README.md", "results/README.md"):
         (tmp_path / page).write_text("By hand.\n<!-- table: early-facts -->\n<!-- end -->\n")
     return results
 
@@ -69,10 +69,8 @@ def test_runs_come_in_and_more_of_them_later(published, tmp_path):
 def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     """softmax at 100, daGPAM 2 % better in each of the plan's seeds; no reference row says whether they are trained."""
     (published / "experiments.yaml").write_text(yaml.safe_dump({"lm_ptb": {"title": "Penn", "shown": "verdict"}}))
-    for page in PAGES:
-        (tmp_path / page).write_text(
-            "<!-- table: verdicts -->\n<!-- end -->\n<!-- table: claim-lm_ptb -->\n<!-- end -->\n"
-        )
+    asked = "<!-- table: verdicts -->\n<!-- end -->\n<!-- table: claim-lm_ptb -->\n<!-- end -->\n"
+    (tmp_path / "README.md").write_text(asked)
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
     assert "| in training, no verdict yet |" in parts and "No seed of softmax and the model is finished yet." in parts
     for model, value in (("softmax", 100.0), ("dagpam_trainable", 98.0)):
@@ -189,19 +187,19 @@ def test_results_stay_small():
     assert sum(path.stat().st_size for path in files) <= 6_000_000
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_number_in_a_sentence_stands_in_a_table_of_the_page(name):
+@pytest.mark.parametrize("page", pages_of(ROOT), ids=lambda page: page.name)
+def test_every_number_in_a_sentence_stands_in_a_table_of_the_page(page):
     """Ones that a person typed cannot go stale unseen. In code and in names they are no statements."""
-    text = (ROOT / name).read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     known = set(numbers(generated(text)))
     assert [number for number in numbers(by_hand(text)) if number not in known] == []
 
 
 def test_pages_call_experiments_by_what_people_call_them():
     names = yaml.safe_load((PUBLISHED / "experiments.yaml").read_text())
-    for name in PAGES:
+    for page in pages_of(ROOT):
         no_prose = r"```.*?```|<!--.*?-->|!\[.*?\]\(.*?\)"  # code, markers and figures
-        prose = re.sub(no_prose, "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+        prose = re.sub(no_prose, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert [one for one in names if re.search(rf"\b{one}\b", prose)] == []
 
 

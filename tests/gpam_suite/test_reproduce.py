@@ -73,7 +73,20 @@ def test_it_says_what_it_would_do_before_anything_is_installed():
     own_library_only = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "reproduce.py")]
     said = subprocess.check_output([*own_library_only, "--scale", "laptop", "--announce", "lm"], text=True)
     assert said.startswith("lm_laptop: language modelling, SCALE=laptop") and said.count("\n") == 1
-    assert "softmax and dagpam, 3 seed(s)" in said
+    assert "softmax, dagpam, 3 seed(s)" in said
+
+
+def test_multi30k_trains_what_its_plan_compares_and_says_its_hours(tmp_path, monkeypatch, capsys):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "runs.csv").write_text("experiment,train_seconds\n")  # none is published yet
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script, "planned", lambda page, part: (56, 0.5))
+    monkeypatch.setattr(script, "visible_gpus", lambda: 0)
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "small", "--announce", "--jobs", "3", "nmt"])
+    assert script.main() == 0
+    said = capsys.readouterr().out
+    assert "softmax, dagpam_trainable, softmax_scaled, 3 seed(s)" in said and "about 1.5 hours, by docs/" in said
 
 
 def test_data_of_ones_own_are_prepared(monkeypatch):

@@ -20,7 +20,7 @@ from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.records.folder import HYPOTHESES, write_scores
 
-TOKENISED = "tokenised"
+TOKENISED, LOWER_CASED = "tokenised", "lower-cased"
 _APART = 0.99
 """Share of stops that stand apart in tokenised text; in raw text hardly any does."""
 
@@ -33,7 +33,7 @@ def kind_of(references: Sequence[str]) -> list[str]:
     apart = sum(end[-2].isspace() for end in stops)
     text = "".join(ends)
     tokenised = [TOKENISED] if stops and apart >= _APART * len(stops) else []
-    return tokenised + (["lower-cased"] if any(map(str.islower, text)) and text == text.lower() else [])
+    return tokenised + ([LOWER_CASED] if any(map(str.islower, text)) and text == text.lower() else [])
 
 
 class Metrics:

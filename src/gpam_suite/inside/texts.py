@@ -1,6 +1,7 @@
 """The texts that a model reads while it is looked at, the same for every model: of the test set, evenly spread."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.text.encoding import Encoder
+from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.language_model import nll
-from gpam_suite.evaluate.translation import sentences_of
+from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED, kind_of, sentences_of
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it
@@ -48,11 +50,17 @@ def pairs_of(task: Any, count: int) -> list[Text]:
 
 
 def pairs_given(task: Any, prepared: Any, sentences: Mapping[str, Any]) -> list[Text]:
-    """The pairs of ``sentences`` in the languages of a translation: a list by ``de-en``, read backwards for en-de."""
+    """The pairs of ``sentences`` in the languages of a translation: a list by ``de-en``, read backwards for en-de. They
+    are made tokenised or lower-cased where the data set came so, as its own preparation then does not do it."""
     one, other = prepared.source_lang, prepared.target_lang
     pairs = sentences.get(f"{one}-{other}") or [pair[::-1] for pair in sentences.get(f"{other}-{one}", ())]
     if not pairs:
         return []
+    kind = kind_of(read_lines(prepared.reference(SPLIT)))
+    if TOKENISED in kind:
+        pairs = [[re.sub(r"([.,?!])", r" \1", line) for line in pair] for pair in pairs]
+    if LOWER_CASED in kind:
+        pairs = [[line.lower() for line in pair] for pair in pairs]
     encoders = Encoder.of(prepared, one, task.source_dictionary), Encoder.of(prepared, other, task.target_dictionary)
     sources, targets = (
         [encoder.ids(f"{line}\n") for line in lines]

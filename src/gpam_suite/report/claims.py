@@ -93,7 +93,7 @@ def _tests(found: Finding) -> list[str]:
         f"Standard deviation of the gain over seeds: {spread}.\n",
         f"{_WHAT[lower]} p values are of t tests paired over the seeds that both have: against no gain, against a "
         f"gain of {effect} or more (below 0.05: excluded), and against one of that size in either direction (below "
-        "0.05: equivalent). Holm's correction is of the first of them, over all secondary comparisons made so far.\n",
+        "0.05: equivalent). Holm's correction is of the first alone, over all secondary comparisons made so far.\n",
         markdown(
             ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"],
             [_row(found, one) for one in found.comparisons],

@@ -45,7 +45,6 @@ EARLY = "early training"
 OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
-PAGES = ("README.md", "results/README.md", "results/penn-treebank.md", "results/early-training.md", "results/search.md")
 CURVES_OF_EARLY = (
     "lm_wikitext2_deep",
     "lm_wikitext2_short",
@@ -148,7 +147,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in whole.items()},
     }
     old = {record["recipe"] for found in before for record in found.records}
-    waits = "Drawn when all seeds of the plan are there.\n"
+    waits = "Drawn when all seeds of the plan are there and were looked into.\n"
     tables = grids(published)
     tuned, recent = (
         "\n".join(text for (_, recipe), text in tables.items() if (recipe in old) is early_ones)
@@ -174,7 +173,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
             row = row_of(found, one.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
             figures.append(trainings(found, one, f"curves-{found.experiment}"))
             figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
-    texts = {pages / name: (pages / name).read_text(encoding="utf-8") for name in PAGES}
+    texts = {page: page.read_text(encoding="utf-8") for page in pages_of(pages)}
     asked = {match[3] for text in texts.values() for match in PART.finditer(text)}
     drawn = [plot for plot in figures if plot and plot.name in asked]
     files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
@@ -183,6 +182,12 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         shown = {plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.name) for plot in drawn}
         files[page] = filled(text, parts | shown, page)
     return files
+
+
+def pages_of(root: Path) -> list[Path]:
+    """The pages below ``root`` that people write and leave parts of to :func:`filled`."""
+    pages = [root / "README.md", *sorted((root / "results").glob("*.md"))]
+    return [page for page in pages if page.is_file() and PART.search(page.read_text(encoding="utf-8"))]
 
 
 def filled(text: str, parts: Mapping[str, str], page: Path) -> str:

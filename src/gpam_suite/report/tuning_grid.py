@@ -15,6 +15,7 @@ from gpam_suite.stats.curves import validation
 from gpam_suite.stats.tuning import FOLDER, Grid, best, read_grids, tokens_seen
 
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ
+_ACROSS = 2  # panels of the figure
 
 
 def tuning(results: Path) -> list[str]:
@@ -30,34 +31,39 @@ def tuning(results: Path) -> list[str]:
 
 
 def grids(results: Path) -> dict[tuple[str, str], str]:
-    """Label of a data set and recipe to their table, and what is best in it; runs of another length have their own."""
+    """Label of a data set and recipe to their table, and what is best in it; runs of another length or another place of
+    the layer norm have their own."""
     found = {}
     for (label, recipe), lengths in read_grids(results).items():
         tables = []
         for tokens, own in lengths.items():
-            said = f", {tokens / 1e6:.1f} million tokens of training" if len(lengths) > 1 else ""
-            tables += [f"{inert(label)}, recipe {inert(recipe)}{said}:\n", *_chosen(own)]
+            said = f", at most {tokens / 1e6:.1f} million tokens of training" if len(lengths) > 1 else ""
+            for norm in dict.fromkeys(setting.layer_norm for setting in own):
+                alike = {setting: values for setting, values in own.items() if setting.layer_norm == norm}
+                place = f", {norm}" if len(alike) < len(own) else ""
+                tables += [f"{inert(label)}, recipe {inert(recipe)}{said}{place}:\n", *_chosen(alike)]
         found[label, recipe] = "\n".join(tables)
     return found
 
 
 def _chosen(found: Grid) -> list[str]:
-    """The table of a grid, and what is best in it."""
+    """The table of a grid, and what is best in it of each model of which more than one setting was tried."""
     models = list(dict.fromkeys(model for values in found.values() for model in values))
-    chosen = {model: best(found, model) for model in models}
+    chosen = {model: best(found, model) for model in models if sum(model in values for values in found.values()) > 1}
     every = [setting.cells() for setting in found]
     titles = [title for title in every[0] if title in _ALWAYS or len({cells[title] for cells in every}) > 1]
     rows = []
     for setting, values in found.items():
         cells = ["lost" if values.get(model, 0) is None else number(values.get(model)) for model in models]
-        cells = [f"**{cell}**" if chosen[model] == setting else cell for model, cell in zip(models, cells, strict=True)]
+        is_best = [chosen.get(model) == setting for model in models]
+        cells = [f"**{cell}**" if bold else cell for cell, bold in zip(cells, is_best, strict=True)]
         rows.append([*(setting.cells()[title] for title in titles), *cells])
     said = []
     for model, setting in chosen.items():
-        if len(found) == 1 or sum(model in values for values in found.values()) > 1:  # else its options were tried
-            name = setting and ", ".join(f"{title.lower()} {setting.cells()[title]}" for title in titles)
-            said.append(f"{inert(model)}: {name or 'the grid is not complete'}")
-    return [markdown([*titles, *models], rows), f"Best of {'; '.join(said)}.\n"]
+        name = setting and ", ".join(f"{title.lower()} {setting.cells()[title]}" for title in titles)
+        said.append(f"{inert(model)}: {name or 'the grid is not complete'}")
+    table = [markdown([*titles, *models], rows)]
+    return [*table, f"Best of {'; '.join(said)}.\n"] if said else table
 
 
 def search_curves(results: Path, without: Collection[str]) -> Plot | None:
@@ -71,14 +77,20 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     if not panels:
         return None
 
+    across = min(_ACROSS, len(panels))
+    down = -(-len(panels) // across)
+
     def paint(figure: Figure) -> None:
-        for axes, (label, runs) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        grid = list(figure.subplots(down, across, squeeze=False).flat)
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
+        for axes, (label, runs) in zip(grid, panels.items(), strict=False):
             for run in runs:
                 as_long = [other[1][-1] for other in runs if other[0][-1] == run[0][-1]]
                 best_of_them = run[1][-1] == min(as_long)
                 axes.plot(*run, **(look_of_model(BASELINE) | {"alpha": 1.0 if best_of_them else 0.3}))
                 if best_of_them:
-                    axes.annotate(f" {run[1][-1]:.0f}", (run[0][-1], run[1][-1]), fontsize=8, va="center")
+                    axes.annotate(f" {run[1][-1]:.3g}", (run[0][-1], run[1][-1]), fontsize=8, va="center")
             logarithmic(axes.yaxis)
             axes.set_title(label)
             axes.set_xlabel("Millions of tokens trained on")
@@ -88,4 +100,4 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
         "Validation perplexity per token during the search for a recipe: softmax alone, a line a setting; of those "
         "that are trained as long, the lowest is drawn full. One seed each."
     )
-    return Plot("search", what, 2.8, paint)
+    return Plot("search", what, 2.8 * down, paint)

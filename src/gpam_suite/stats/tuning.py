@@ -26,12 +26,11 @@ class Setting(NamedTuple):
     decay: str  # of the learning rate: fairseq's name of the schedule, of a polynomial one its power
 
     def cells(self) -> dict[str, str]:
-        """Title to text."""
+        """Title to text, but for the layer norm: its places have a table each."""
         return {
             "Learning rate": f"{self.lr:g}",
             "Dropout": f"{self.dropout:g}",
             "Tokens an update": f"{self.batch:,}" if self.batch else MISSING,
-            "Layer norm": self.layer_norm,
             "Decay": self.decay,
         }
 

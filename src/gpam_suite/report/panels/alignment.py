@@ -50,9 +50,10 @@ def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
 
 
 def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
-    """The cross attention of softmax and of ``row``, first seed, on sentences with names and numbers."""
+    """The cross attention of softmax and of ``row``, the first seed of both, on sentences with names and numbers."""
     looked = _looked(aggregate, row, analyses)
-    first = {one: own[min(own)]["sentences"] for one, own in looked.items()}
+    both = set.intersection(*map(set, looked.values())) if looked else ()
+    first = {one: own[min(both)]["sentences"] for one, own in looked.items()} if both else {}
     if not first or not all(first.values()):
         return None
     count = len(first[row])
@@ -66,7 +67,7 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
         figure.colorbar(image, ax=list(grid.flat), label="Attention weight", shrink=0.6, extend="both")
 
     what = (
-        f"Cross attention of the last layer, mean over heads, seed {min(looked[row])}, on sentences of our own, with "
+        f"Cross attention of the last layer, mean over heads, seed {min(both)}, on sentences of our own, with "
         "names and numbers to copy. Rows: what the decoder has read; columns: the source. Violet is negative, white "
         f"zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the same. {_MADE}"
     )

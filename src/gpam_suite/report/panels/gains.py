@@ -1,4 +1,4 @@
-"""The figure of the claims: what every seed gains, beside what the paper says it should."""
+"""The figure of the claims: what every seed gains, beside the smallest effect of interest."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,21 +9,14 @@ from matplotlib.figure import Figure
 
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
-from gpam_suite.stats.claim import Finding
+from gpam_suite.stats.claim import Claim, Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
-PAPER = {
-    "color": "#882255",  # no model's
-    "linestyle": (0, (6, 2, 1.2, 2)),
-    "linewidth": 1.2,
-    "zorder": 1,
-    "label": "the paper's gain",
-}
-"""How the paper's gain looks."""
+_EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.2, "zorder": 1}  # no model's colour
 
 
 def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
-    """A panel a claim, a line a comparison: the gain of each seed, their mean, its interval; 0 and the paper's gain."""
+    """A panel a claim, a line a comparison: each seed's gain, their mean, its interval; 0 and the claim's effect."""
     if not said:
         return None
     lines = [len(found.comparisons) for found in said.values()]
@@ -52,7 +45,7 @@ def _panel(axes: Axes, found: Finding) -> None:
             ends = [_shown(found, end) for end in (one.gain.low, one.gain.high)]
             axes.plot(ends, [index - 0.14] * 2, color=colour, linewidth=1.3)
     axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
-    axes.axvline(_shown(found, found.effect), **PAPER)
+    axes.axvline(_shown(found, found.effect), **effect_line(found.claim))
     names = [" against ".join(one.labels) for one in found.comparisons]
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -60,6 +53,11 @@ def _panel(axes: Axes, found: Finding) -> None:
     axes.set_title(found.claim.title, fontsize=8)
     lower = found.metric in LOWER_IS_BETTER
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
+
+
+def effect_line(claim: Claim) -> dict[str, Any]:
+    """How the smallest effect of interest looks, and what it is called: the paper's gain where it has the row."""
+    return {**_EFFECT, "label": "the paper's gain" if claim.paper else "smallest effect of interest"}
 
 
 def percent_lower(gain: Any) -> Any:

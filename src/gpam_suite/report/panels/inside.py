@@ -9,9 +9,11 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.records.history_rows import GRADIENT, of_split
 from gpam_suite.report.model_looks import look_of_model
+from gpam_suite.report.panels.runs import in_order, of_kind
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, band, legend_below, logarithmic
 from gpam_suite.stats.aggregate import Aggregate, Row
 
@@ -34,7 +36,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         grid = figure.subplots(3, 2)
         (lambdas, sums), (negative, residual), (by_module, over_training) = grid
         learned = [record["learned_scalars"] for record in row.finished]
-        pos, neg = ([_of_kind(own, kind) for own in learned] for kind in ("lambda_pos", "lambda_neg"))
+        pos, neg = ([of_kind(own, kind) for own in learned] for kind in ("lambda_pos", "lambda_neg"))
         _a_line_a_seed(lambdas, pos, r"$\lambda_+$", COLOURS[5])
         _a_line_a_seed(lambdas, neg, r"$\lambda_-$", COLOURS[4])
         total = [[1 + plus - minus for plus, minus in zip(*both, strict=True)] for both in zip(pos, neg, strict=True)]
@@ -44,11 +46,11 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         for one, found in looked.items():
             style = {**look_of_model(one.model), "marker": None}
             if one is row:
-                modules = [analysis["modules"].values() for analysis in found]
+                modules = [in_order(analysis["modules"]) for analysis in found]
                 masses = [[fmean(module["negative_mass"]) for module in own] for own in modules]
                 _band(negative, masses, one, style, first=1)
             _band(residual, [_last(analysis["streams"])["residual"] for analysis in found], one, style, first=0)
-            medians = [_of_kind(record["gradient_norms"], "query") for record in one.finished]
+            medians = [of_kind(record["gradient_norms"], "query") for record in one.finished]
             _band(by_module, medians, one, style, first=1)
             updates, norms = _over_training(one.finished)
             band(over_training, updates, norms, style, one.label)
@@ -71,14 +73,12 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         "they make (1 + lambda+ - lambda-; dashed: none, and softmax's 1): a line a seed. Share of negative weight, "
         "relative residual behind each layer (it falls as tokens become alike: rank collapse) and norms of the loss' "
         "gradient in the query projections (by module the median over training, over training the mean of the "
-        "modules): mean and range over seeds. Made by `python scripts/publish.py` from the records."
+        "modules): mean and range over seeds. "
     )
+    if TASKS[aggregate.task].parallel:
+        what += "Modules: the encoder's, the decoder's own, cross attention; the residual is the decoder's. "
+    what += "Made by `python scripts/publish.py` from the records."
     return Plot(name, what, 6.6, paint)
-
-
-def _of_kind(values: Mapping[str, float], kind: str) -> list[float]:
-    """Those named ``<kind>/<module>``, in the order of the modules."""
-    return [value for name, value in values.items() if name.startswith(f"{kind}/")]
 
 
 def _last(streams: Mapping[str, Any]) -> Any:

@@ -91,27 +91,28 @@ def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[fl
     found: dict[Panel, list[float | None]] = {}
     for stack, measures in analysis.get("streams", {}).items():
         found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in TITLES.items()}
-    modules = _in_order(analysis.get("modules", {}))
+    modules = in_order(analysis.get("modules", {}))
     for name, title in _WEIGHTS.items():
         found[Panel(title)] = [fmean(module[name]) if name in module else None for module in modules]
     for name, title in _LEMMAS.items():
-        checked = [own[name] for own in _in_order(analysis.get("lemmas", {})) if name in own]
+        checked = [own[name] for own in in_order(analysis.get("lemmas", {})) if name in own]
         found[Panel(title, log=name == "tightness")] = checked
     gradients, learned = (record.data.get(name) or {} for name in ("gradient_norms", "learned_scalars"))
     for kind in ("query", "key", "value"):
-        found[Panel(f"Gradient, {kind}", log=True)] = _of_kind(gradients, kind)
+        found[Panel(f"Gradient, {kind}", log=True)] = of_kind(gradients, kind)
     for kind in dict.fromkeys(name.partition("/")[0] for name in learned):
-        found[Panel(symbol(kind))] = _of_kind(learned, kind)
+        found[Panel(symbol(kind))] = of_kind(learned, kind)
     if record["options"].get("combination", "one_plus") == "one_plus":
-        both = zip(_of_kind(learned, "lambda_pos"), _of_kind(learned, "lambda_neg"), strict=False)
+        both = zip(of_kind(learned, "lambda_pos"), of_kind(learned, "lambda_neg"), strict=False)
         found[Panel(r"Sum of a row, $1 + \lambda_+ - \lambda_-$")] = [1 + pos - neg for pos, neg in both]
     return {panel: numbers for panel, numbers in found.items() if numbers and None not in numbers}
 
 
-def _of_kind(values: Mapping[str, float | None], kind: str) -> list[float | None]:
-    return _in_order({name: value for name, value in values.items() if name.startswith(f"{kind}/")})
+def of_kind(values: Mapping[str, float | None], kind: str) -> list[float | None]:
+    """Those named ``<kind>/<module>``, :func:`in_order`."""
+    return in_order({name: value for name, value in values.items() if name.startswith(f"{kind}/")})
 
 
-def _in_order(values: Mapping[str, Any]) -> list[Any]:
+def in_order(values: Mapping[str, Any]) -> list[Any]:
     """By the path of a module, cross attention last."""
     return [values[path] for path in sorted(values, key=lambda path: "encoder_attn" in path)]

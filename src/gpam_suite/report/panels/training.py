@@ -9,7 +9,7 @@ from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.early import row_of
 from gpam_suite.report.model_looks import look_of
 from gpam_suite.report.panels.across import DRAWN
-from gpam_suite.report.panels.gains import PAPER, percent_lower
+from gpam_suite.report.panels.gains import effect_line, percent_lower
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.claim import Finding
@@ -34,8 +34,8 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
         for row, gains in _ahead(aggregate, curves):
             band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
         ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
-        if aggregate.metric in LOWER_IS_BETTER:
-            ahead.axhline(percent_lower(said.effect), **PAPER)
+        if said.claim.paper and aggregate.metric in LOWER_IS_BETTER:  # other claims' effects are not per token
+            ahead.axhline(percent_lower(said.effect), **effect_line(said.claim))
         ahead.set_title("Percent below softmax of the same seed")
         for axes in (perplexity, ahead):
             axes.set_xlabel("Updates")
