@@ -56,10 +56,14 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
             "the Penn Treebank's text is licensed and has no address: put ptb.train.txt, ptb.valid.txt and "
             "ptb.test.txt into a folder ptb/ and set GPAM_MIRROR (or EXTRA=paths.mirror=...) to the folder around it"
         )
+    if not Path(mirror).is_dir():
+        return f"GPAM_MIRROR: got '{mirror}', which is no folder, wanted one with ptb/ptb.train.txt and the others"
     for place, checksum in _SPLIT.findall((ROOT / "configs" / "dataset" / "ptb.yaml").read_text(encoding="utf-8")):
         path = Path(mirror) / place
         if not path.is_file():
-            return f"{path} is missing; paths.mirror must hold the three files of Mikolov's preparation in ptb/"
+            return (
+                f"{path} is missing; {mirror} (GPAM_MIRROR) must hold the three files of Mikolov's preparation in ptb/"
+            )
         found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
         if found != checksum:
             return f"{path} is not the published file: its MD5 is {found}, wanted {checksum}; get that file again"
@@ -71,9 +75,9 @@ def announcement(jobs: str, results: str) -> str:
     runs, hours = planned(PLAN, PART)
     total = math.ceil(runs * hours / int(jobs))
     return (
-        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each {hours:g}"
-        f" hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, and "
-        f"{results}/queue.txt says how it stands"
+        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each "
+        f"{hours:g} hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, "
+        f"and {results}/queue.txt says how it stands"
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import gpam_fairseq  # noqa: F401  (also in the processes that torch.multiprocessing starts)
-from gpam_fairseq.arguments import check_arguments, parser_sentence, sentence_for
+from gpam_fairseq.arguments import check_arguments, missing_sentence, parser_sentence, sentence_for
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer import switch
 from gpam_fairseq.trainer.fast import fast_step
@@ -113,8 +113,10 @@ def _main(words: list[str]) -> int:
                 module.cli_main()
     except BrokenPipeError:
         raise
-    except (UsageError, OSError) as error:  # fairseq tells of a missing corpus or checkpoint by an OSError
+    except UsageError as error:
         return _complain(command, str(error))
+    except OSError as error:  # fairseq tells of a missing corpus or checkpoint by one
+        return _complain(command, missing_sentence(command, error))
     except Exception as error:
         if (sentence := sentence_for(error)) is None:
             raise

@@ -5,9 +5,13 @@ import linecache
 import re
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
+
+from gpam_fairseq.config import attention_fields
 
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
 
+from gpam.attention import mechanism_class
 from gpam.errors import UsageError, did_you_mean
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
@@ -19,7 +23,7 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
     if {"-h", "--help"} & set(words):
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in (("--arch", "-a"), ("--task",), ("--path",)):
+    for names in (("--arch", "-a"), ("--task",), ("--path",), ("--attention",)):
         parser.add_argument(*names)
     given, _ = parser.parse_known_args(list(words))
     if command in _NEED_A_CHECKPOINT and given.path is None:
@@ -28,6 +32,8 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         raise UsageError("no task; give --task, the one of the training: language_modeling or translation")
     if command == "train":
         _check_architecture(given.arch, given.task or "translation")
+        if given.attention is not None:
+            mechanism_class(given.attention)
 
 
 def _check_architecture(arch: str | None, task: str) -> None:
@@ -49,7 +55,10 @@ def _check_architecture(arch: str | None, task: str) -> None:
 
 
 def parser_sentence(message: str) -> str:
-    """argparse's complaint; where it lists a hundred choices, the one that was meant instead."""
+    """argparse's complaint; where it lists a hundred choices, the one that was meant instead, and which of our options
+    an unknown one may mean."""
+    if unknown := re.fullmatch(r"unrecognized arguments: (--\S+).*", message):
+        return message + did_you_mean(unknown[1], [f"--{name.replace('_', '-')}" for name, *_ in attention_fields()])
     found = re.fullmatch(r"(argument \S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
     if found is None:
         return message
@@ -64,6 +73,18 @@ def sentence_for(error: Exception) -> str | None:
         return _another_model(error)
     words = " ".join(str(error).split())
     return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
+
+
+def missing_sentence(command: str, error: OSError) -> str:
+    """What is missing or cannot be read; of its data fairseq looks for the folder or a dictionary first."""
+    path = Path(str(error.filename or ""))
+    dictionary = path.match("dict*.txt")
+    if command == "preprocess" or not isinstance(error, FileNotFoundError) or not (dictionary or not path.suffix):
+        return str(error)
+    return (
+        f"no prepared data in '{path.parent if dictionary else path}'; make them with python -m gpam_fairseq "
+        "preprocess, or give the folder that has them"
+    )
 
 
 def _another_model(error: Exception) -> str:

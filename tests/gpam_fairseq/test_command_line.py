@@ -144,7 +144,10 @@ MISTAKES = {
         [*NMT, "--attention", "dagpam", "--lambda-neg", "nan"],
         "option 'lambda_neg' of attention 'dagpam': got 'nan', wanted a finite number, for instance 0.5",
     ),
-    "no such option": ([*NMT, "--lambda-negg", "0.5"], "unrecognized arguments: --lambda-negg 0.5"),
+    "no such option": (
+        [*NMT, "--lambda-negg", "0.5"],
+        r"unrecognized arguments: --lambda-negg 0.5; did you mean '--lambda-neg'\?",
+    ),
     "heads": ([*NMT, "--attention", "dagpam", "--decoder-attention-heads", "5"], HEADS),
     "heads of a language model": (
         [*LANGUAGE_MODEL, "--task", "language_modeling", "--decoder-attention-heads", "5"],
@@ -220,8 +223,13 @@ def test_help_ends_quietly_when_nobody_reads_on(monkeypatch, capfd):
 @pytest.mark.parametrize(
     "command, more, wanted",
     [
-        ("train", ["--arch", "gpam_nmt", "--max-tokens", 9], ".*No such file or directory: '.*nowhere'"),
-        ("generate", ["--path", "nothing.pt"], ".*No such file or directory: '.*nowhere'"),
+        ("train", ["--arch", "gpam_nmt", "--max-tokens", 9], "no prepared data in '.*nowhere'; make them with .*"),
+        (
+            "train",
+            ["--arch", "gpam_lm", "--task", "language_modeling", "--max-tokens", 9],
+            "no prepared data in '.*nowhere'; make them with .*",
+        ),
+        ("generate", ["--path", "nothing.pt"], "no prepared data in '.*nowhere'; make them with .*"),
         ("eval-lm", ["--path", "nothing.pt"], "Model file not found: .*nothing.pt"),
     ],
 )

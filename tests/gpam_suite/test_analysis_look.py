@@ -168,4 +168,4 @@ def test_sentences_look_like_the_data_set(made, monkeypatch):
     for kind in ([], [TOKENISED, LOWER_CASED]):
         monkeypatch.setattr("gpam_suite.inside.texts.kind_of", lambda references, kind=kind: kind)
         pairs_given(task, prepared, {"en-cs": [["Per, kan!", "Lis."]]})
-    assert read == ["Per, kan!\n", "Lis.\n", "per , kan !\n", "lis .\n"]
+    assert sorted(read) == ["Lis.\n", "Per, kan!\n", "lis .\n", "per , kan !\n"]

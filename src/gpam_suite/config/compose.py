@@ -8,7 +8,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
@@ -35,6 +35,14 @@ _NODES = {
     "fairseq": (),
 }
 """Nodes of a run's configuration, and what names them."""
+_SHARE = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
+_RANGES = {
+    **dict.fromkeys(("model.dropout", "model.attention_dropout", "model.activation_dropout"), _SHARE),
+    **dict.fromkeys(("model.encoder_layers", "model.decoder_layers"), (lambda value: value >= 1, "at least 1")),
+    "optimization.lr": (lambda value: value > 0, "numbers above 0"),
+    "optimization.max_update": (lambda value: value >= 1, "at least 1"),
+}
+"""Options of fairseq to what their values have to be."""
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
@@ -187,9 +195,19 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
                 f"fairseq.model.{stack}_attention_heads: got {heads} for a width ({stack}_embed_dim) of {width}, "
                 "wanted a number that divides it"
             )
+    _check_ranges(complete)
     checked_backend(complete.model.get("attention_backend", "auto"))
     OmegaConf.set_struct(complete, True)
     return complete
+
+
+def _check_ranges(complete: DictConfig) -> None:
+    """What fairseq would find out after the data are prepared, or never."""
+    for key, (fits, wanted) in _RANGES.items():
+        values = OmegaConf.select(complete, key)
+        for value in values if isinstance(values, ListConfig) else [values]:
+            if value is not None and not fits(value):
+                raise UsageError(f"fairseq.{key}: got {value}, wanted {wanted}")
 
 
 def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> str:
@@ -199,7 +217,8 @@ def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> 
     leaf = key.rsplit(".", maxsplit=1)[-1]
     if "ListConfig" in first_line:
         got = OmegaConf.select(OmegaConf.create(tree), key)
-        return f"fairseq.{key}: got '{got}', wanted a list, as in fairseq.{key}=[{got}]"
+        example = got if isinstance(got, int | float) else "0.5,1"
+        return f"fairseq.{key}: got '{got}', wanted a list, as in fairseq.{key}=[{example}]"
     misspelt = isinstance(parent, DictConfig) and leaf not in parent
     meant = did_you_mean(leaf, [str(name) for name in parent]) if misspelt else ""
     return f"fairseq configuration, key '{key}': {first_line}{meant}"

@@ -34,7 +34,7 @@ def verdicts(said: Mapping[str, Finding]) -> str:
     lines = []
     for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
         base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
-        gain = MISSING
+        gain = row.get("gain", MISSING)
         if base and own:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
         here = _standing(found) if found else [MISSING, row["here"], MISSING]

@@ -193,7 +193,10 @@ def _tests(table: Aggregate) -> list[str]:
         found = f"{name} {difference_cell(table, over_seeds)}, {formatting.p_value(over_seeds.p_value)}"
         lines = [f"Over seeds ({over_seeds.method}): {found}."]
     if test_set is None:
-        return [*lines, f"On the test set: no test, as scores are missing or it has only one of its {table.units}."]
+        return [
+            *lines,
+            "On the test set: no test, as scores are missing, or it is one piece of which nothing can be drawn.",
+        ]
     lines.append(
         f"On the test set (paired bootstrap over {formatting.count(test_set.units)} {table.units}, {RESAMPLES} "
         f"resamples): {difference_cell(table, test_set)}, {formatting.p_value(test_set.p_value)}; for these trained "

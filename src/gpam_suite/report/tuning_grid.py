@@ -14,7 +14,7 @@ from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.tuning import FOLDER, Grid, best, read_grids, tokens_seen
 
-_ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ
+_ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ in any table of the recipe
 _ACROSS = 2  # panels of the figure
 
 
@@ -38,20 +38,20 @@ def grids(results: Path) -> dict[tuple[str, str], str]:
         tables = []
         for tokens, own in lengths.items():
             said = f", at most {tokens / 1e6:.1f} million tokens of training" if len(lengths) > 1 else ""
+            every = [setting.cells() for grid in lengths.values() for setting in grid]
+            titles = [title for title in every[0] if title in _ALWAYS or len({cells[title] for cells in every}) > 1]
             for norm in dict.fromkeys(setting.layer_norm for setting in own):
                 alike = {setting: values for setting, values in own.items() if setting.layer_norm == norm}
                 place = f", {norm}" if len(alike) < len(own) else ""
-                tables += [f"{inert(label)}, recipe {inert(recipe)}{said}{place}:\n", *_chosen(alike)]
+                tables += [f"{inert(label)}, recipe {inert(recipe)}{said}{place}:\n", *_chosen(alike, titles)]
         found[label, recipe] = "\n".join(tables)
     return found
 
 
-def _chosen(found: Grid) -> list[str]:
+def _chosen(found: Grid, titles: list[str]) -> list[str]:
     """The table of a grid, and what is best in it of each model of which more than one setting was tried."""
     models = list(dict.fromkeys(model for values in found.values() for model in values))
     chosen = {model: best(found, model) for model in models if sum(model in values for values in found.values()) > 1}
-    every = [setting.cells() for setting in found]
-    titles = [title for title in every[0] if title in _ALWAYS or len({cells[title] for cells in every}) > 1]
     rows = []
     for setting, values in found.items():
         cells = ["lost" if values.get(model, 0) is None else number(values.get(model)) for model in models]

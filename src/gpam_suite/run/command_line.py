@@ -13,7 +13,7 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -140,6 +140,8 @@ def _hydra_sentence(error: HydraException) -> str:
         return f"{lines[0]}: for a run of each value add -m; one value that is a list is written KEY=[a,b]"
     if lines[0].startswith("Could not override"):
         return lines[0].removesuffix(".").replace("Could not override", "there is no option") + _meant_key(lines[0])
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        return f"got '{error.override}', wanted KEY=VALUE, for instance model=dagpam"
     return " ".join(lines[:2])
 
 
@@ -155,10 +157,10 @@ def _meant_key(text: str) -> str:
         return f"; it belongs to {above}={' or '.join(sorted(owners, key=len)[:2])}"
     every = set().union(*known.values())
     places = [name.rpartition(".") for name in (every if above else known[files[0]])]
-    beside = {name for place, _, name in places if place == above}
+    beside = {f"{above}.{name}" if above else name for place, _, name in places if place == above}
     beside |= set() if above else {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
     below = [name for name in every if name.endswith(f".{leaf}")]
-    return did_you_mean(leaf, beside) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
+    return did_you_mean(key, beside) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
 
 
 def _tree(file: Path) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def evidence(cfg: DictConfig) -> None:
     chosen = list(plan) if cfg.parts is None else list(cfg.parts)
     for name in chosen:
         one_of(name, plan, "parts")
+    log.info("looking at the runs of %s", ", ".join(chosen))
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / "queue.txt")

@@ -53,8 +53,9 @@ def catalogue(measured: Path = MEASURED) -> str:
             markdown(works, formulas),
             f"Cost at default options. Extra parameters of one module ({heads}); FLOPs of the core as a ratio "
             f"to softmax at {LENGTH} tokens, projections left out, causality not counted; time of a training step "
-            f"as a ratio to stock fairseq's softmax (`make benchmark`; {' / '.join(devices) or MISSING}). Cross: where "
-            "it says no, cross attention keeps softmax.",
+            "as a ratio to stock fairseq's softmax, both by fairseq's own step; the suite's is faster "
+            f"([performance](performance.md); `make benchmark`; {' / '.join(devices) or MISSING}). Cross: where it "
+            "says no, cross attention keeps softmax.",
             "",
             markdown(costs, prices),
             *limits,

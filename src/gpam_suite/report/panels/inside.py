@@ -58,7 +58,9 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
             logarithmic(axes.yaxis)
         titles = ("Learned lambdas", "Sum of a row of weights", "Share of negative weight", "Relative residual")
         for axes, title in zip(
-            grid.flat, (*titles, "Query gradient by module", "Query gradient over training"), strict=True
+            grid.flat,
+            (*titles, "Query gradient by module (log scale)", "Query gradient over training (log scale)"),
+            strict=True,
         ):
             axes.set_title(title)
             axes.set_xlabel(_MODULES)

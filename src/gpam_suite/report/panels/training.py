@@ -30,7 +30,7 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
         for row, curve in curves.items():
             band(perplexity, curve.updates, curve.values, look_of(aggregate, row), row.label)
         logarithmic(perplexity.yaxis)
-        perplexity.set_title(title(aggregate.task))
+        perplexity.set_title(f"{title(aggregate.task)} (log scale)")
         for row, gains in _ahead(aggregate, curves):
             band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
         ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
