@@ -82,7 +82,7 @@ def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
     assert "| Learning rate | Dropout | Tokens an update | Softmax | daGPAM a=1 |" in before
     assert "| 0.002 | 0.1 | 4,096 | **11.00** | – |" in before and "| 0.002 | 0.1 | 2,048 | 12.00 | 10.00 |" in before
     assert "Best of Softmax: learning rate 0.002, dropout 0.1, tokens an update 4,096.\n" in before
-    assert after.endswith("| 0.002 | 0.1 | 14.00 |\n")  # of one setting none is the best
+    assert after.endswith("| 0.002 | 0.1 | 2,048 | 14.00 |\n")  # of one setting none is the best
 
 
 def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
@@ -93,7 +93,7 @@ def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
     short, long = text.split("8.2 million tokens of training:\n")
     assert "4.1 million tokens of training:\n" in short
     assert "| 0.002 | 0.1 | 1,024 | **12.00** |" in short and "| 0.002 | 0.1 | 2,048 | 13.00 |" in short
-    assert "| 0.002 | 0.1 | 11.00 |" in long and "Best of" not in long
+    assert "| 0.002 | 0.1 | 2,048 | 11.00 |" in long and "Best of" not in long
 
 
 def test_schedules_are_told_apart(tmp_path):

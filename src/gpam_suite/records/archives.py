@@ -1,4 +1,5 @@
-"""A folder packed into one file: ``runs/lm_laptop.tar.xz`` stands for the folder ``runs/lm_laptop``.
+"""A folder packed into one file: ``runs/lm_ptb.tar.xz`` stands for the folder ``runs/lm_ptb``, ``runs.tar.xz`` for
+``runs``.
 
 Readers ask by path, ``runs/lm_laptop/softmax-default/seed1-bfa60bb7/record.json``. What is not on the disk is looked
 for in the archive of each folder above it; a file on the disk goes before one in an archive. Nothing is ever unpacked
