@@ -323,7 +323,7 @@ def test_every_processor_keeps_its_records(tmp_path, monkeypatch):
     assert "| core_causal_512 | Other | dagpam: time to softmax-sdpa | 1.05 | 1.00 | yes |" in text
     (tmp_path / "steps.csv").write_text(made[tmp_path / "benchmark.csv"].replace("core_causal_512", "step_lm_laptop"))
     page = catalogue(tmp_path / "steps.csv")
-    assert "(`make benchmark`; One(R) CPU, 1 thread / Other, 1 thread)" in page
+    assert "; `make benchmark`; One(R) CPU, 1 thread / Other, 1 thread)" in page
     assert "| 1.00 / 1.00 | not measured |" in page
 
 

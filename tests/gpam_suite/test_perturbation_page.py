@@ -65,7 +65,7 @@ def test_other_settings_and_other_configurations_are_left_out(made_up):
     paths[0].write_text(json.dumps({**found, "settings": {**SETTINGS, "seed": 9}}))
     page = _page(made_up)
     assert "1 run with other settings left out" in page
-    assert "| daGPAM | Dropped words | 2 |" in page and "Welch t over 2 and 3 seeds" in page
+    assert "| daGPAM | Dropped words | 2 |" in page and "paired t over 2 seeds" in page
     paths[0].write_text(json.dumps({**found, "config_hash": "00000000"}))
     page = _page(made_up)
     assert "left out" not in page and "| daGPAM | Dropped words | 2 |" in page

@@ -88,7 +88,7 @@ def test_failed_and_diverged_seeds_are_counted_and_shown(tmp_path):
     assert table["NAP"]["Test perplexity per word ↓"] == "–"
     assert table["NAP, seed 3"]["Status"] == "failed: out of memory"
     assert [line["status"] for line in _csv(tmp_path)].count("failed") == 3
-    assert "Welch t over 2 and 3 seeds" in tabulate(tmp_path)[0].read_text()
+    assert "paired t over 2 seeds" in tabulate(tmp_path)[0].read_text()
 
 
 def test_a_lost_run_may_not_know_its_protocol(tmp_path):
