@@ -11,7 +11,13 @@ APART = len(COLOURS)
 """More models than this in one panel cannot be told apart."""
 SELECTED = "selected: softmax and daGPAM, then the best and the worst of the others by their score"
 MODELS = (
-    *(BASELINE, FIXED, TRAINABLE, "softmax_half", "dagpam_half_sum", "softmax_scaled", "dagpam_trainable_sum_one"),
+    BASELINE,
+    FIXED,
+    TRAINABLE,
+    "softmax_half",
+    "dagpam_half_sum",
+    "softmax_scaled",
+    "dagpam_trainable_sum_one",
     "dagpam_trainable_convex",
 )
 """These have one look in all figures: the main comparison (the first three), and what is to be seen beside it."""

@@ -10,7 +10,7 @@ from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import bullets, inert, markdown
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import Plot, band, legend_below
+from gpam_suite.report.plotting import Plot, band, legend_below, some_panels
 from gpam_suite.report.provenance import caption
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.over_seeds import summarise
@@ -43,8 +43,8 @@ def plot(found: Found) -> Plot:
     lines = (len(found.kinds) + 1) // 2
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(lines, 2, squeeze=False)
-        for axes, kind in zip(grid.flat, found.kinds, strict=False):
+        grid = some_panels(figure, len(found.kinds), lines, 2)
+        for axes, kind in zip(grid, found.kinds, strict=True):
             for row, own in shown:
                 seeds = [[1.0, *values] for values in found.relative(own, kind).values()]
                 if seeds:
@@ -54,8 +54,6 @@ def plot(found: Found) -> Plot:
             axes.set_xlabel("Rate in percent")
             axes.set_ylabel(f"{LABELS[found.metric]} / clean")
             axes.ticklabel_format(axis="y", useOffset=False)
-        for axes in list(grid.flat)[len(found.kinds) :]:
-            axes.set_visible(False)
         legend_below(figure)
 
     what = (

@@ -100,6 +100,14 @@ def look(index: int) -> dict[str, Any]:
     }
 
 
+def some_panels(figure: Figure, count: int, down: int, across: int) -> list[Axes]:
+    """The first ``count`` of a grid of ``down`` times ``across`` panels; the places of the others stay empty."""
+    grid = list(figure.subplots(down, across, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    return grid[:count]
+
+
 def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], style: dict[str, Any], label: str) -> None:
     """Mean (line) and range (band) over seeds."""
     values = np.array(seeds, dtype=float)

@@ -9,7 +9,7 @@ from gpam_suite.common.formatting import number
 from gpam_suite.common.markup import inert, markdown
 from gpam_suite.records.folder import read_records
 from gpam_suite.report.model_looks import look_of_model
-from gpam_suite.report.plotting import Plot, logarithmic
+from gpam_suite.report.plotting import Plot, logarithmic, some_panels
 from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.tuning import FOLDER, Grid, best, read_grids, tokens_seen
@@ -81,10 +81,8 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     down = -(-len(panels) // across)
 
     def paint(figure: Figure) -> None:
-        grid = list(figure.subplots(down, across, squeeze=False).flat)
-        for axes in grid[len(panels) :]:
-            axes.set_visible(False)
-        for axes, (label, runs) in zip(grid, panels.items(), strict=False):
+        grid = some_panels(figure, len(panels), down, across)
+        for axes, (label, runs) in zip(grid, panels.items(), strict=True):
             for run in runs:
                 as_long = [other[1][-1] for other in runs if other[0][-1] == run[0][-1]]
                 best_of_them = run[1][-1] == min(as_long)

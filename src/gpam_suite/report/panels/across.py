@@ -9,7 +9,7 @@ from gpam_suite.common import formatting
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.report.early import row_of
 from gpam_suite.report.model_looks import MODELS, look_of, look_of_model
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, some_panels
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import BASELINE, FIXED, Aggregate, Row
 from gpam_suite.stats.curves import Curve, learning_curve, title
@@ -111,8 +111,8 @@ def curve_panels(
     lines = -(-len(panels) // across)
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(lines, across, squeeze=False)
-        for axes, (found, drawn) in zip(grid.flat, panels, strict=False):
+        grid = some_panels(figure, len(panels), lines, across)
+        for axes, (found, drawn) in zip(grid, panels, strict=True):
             for row, curve in drawn:
                 band(axes, curve.updates, curve.values, look_of(found, row), row.label)
             logarithmic(axes.yaxis)
@@ -120,8 +120,6 @@ def curve_panels(
             axes.set_xlabel("Updates", fontsize=8)
             axes.set_ylabel(title(found.task).replace(" per ", "\nper ") + " (log scale)", fontsize=7)
             axes.tick_params(labelsize=7)
-        for axes in list(grid.flat)[len(panels) :]:
-            axes.set_visible(False)
         legend_below(figure)
 
     return Plot(name, caption, 0.6 + 2.2 * lines, paint)

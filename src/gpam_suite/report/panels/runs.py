@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from gpam_suite.inside.store import COMMAND, TITLES, read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic
+from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels
 from gpam_suite.report.provenance import caption
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.sweep import symbol
@@ -61,8 +61,8 @@ def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
     down = -(-len(panels) // _ACROSS)
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(down, _ACROSS, squeeze=False)
-        for axes, panel in zip(grid.flat, panels, strict=False):
+        grid = some_panels(figure, len(panels), down, _ACROSS)
+        for axes, panel in zip(grid, panels, strict=True):
             for row, of_row in found.items():
                 if seeds := [own[panel] for own in of_row if panel in own]:
                     layers = range(panel.first, panel.first + len(seeds[0]))
@@ -73,8 +73,6 @@ def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
             axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
             if panel.log:
                 logarithmic(axes.yaxis)
-        for axes in list(grid.flat)[len(panels) :]:
-            axes.set_visible(False)
         legend_below(figure)
 
     said = caption(aggregate, _WHAT, shown, then=f"{COMMAND} parts=[runs]", among=len(rows))
