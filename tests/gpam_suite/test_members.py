@@ -41,9 +41,11 @@ def test_status_before_and_after(running, tmp_path):
         assert row(lost.folder)[1] == status
 
 
-def test_no_pace_no_time_left():
+def test_time_left_is_said_from_the_first_row():
+    first, second = {"update": 2, "train_seconds": 6.0}, {"update": 4, "train_seconds": 2.0}
     assert seconds_left([], 10) is None
-    assert seconds_left([{"update": 1, "train_seconds": 1.0}], 10) is None
+    assert seconds_left([first], 10) == 24.0
+    assert seconds_left([first, second], 10) == 6.0  # the first one's start-up no longer counts
 
 
 def test_what_has_begun_is_counted(running, tmp_path):

@@ -67,12 +67,13 @@ def _status(folder: Path) -> str:
 
 
 def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | None:
-    """Training seconds of the updates that are left, at the pace of the last rows; None before there is a pace.
+    """Training seconds of the updates that are left, at the pace of the last rows; None before there is a row.
 
-    Each row's ``train_seconds`` are those since the row before.
+    Each row's ``train_seconds`` are those since the row before, of the first since training began: with compilation, so
+    that row counts only where it is alone.
     """
-    recent = trained[-10:]
-    done = recent[-1]["update"] - recent[0]["update"] if recent else 0
+    recent = trained[-10:] if len(trained) > 1 else [{"update": 0}, *trained]
+    done = recent[-1]["update"] - recent[0]["update"]
     if done <= 0:
         return None
     spent = sum(row.get("train_seconds") or 0.0 for row in recent[1:])
