@@ -108,8 +108,9 @@ def advisories(folder: Path) -> int:
 
 def affects(of: Mapping[str, Any], version: str) -> bool:
     """Whether ``version`` is listed as affected, or lies in a range of versions."""
-    mine, inside = Version(version), False
+    mine = Version(version)
     for span in of.get("ranges", []):
+        inside = False
         for event in span["events"] if span["type"] == "ECOSYSTEM" else []:
             ((kind, border), *_) = event.items()
             if kind == "introduced":
@@ -118,7 +119,9 @@ def affects(of: Mapping[str, Any], version: str) -> bool:
                 inside = inside and mine <= Version(border)
             else:
                 inside = inside and mine < Version(border)
-    return inside or version in of.get("versions", [])
+        if inside:
+            return True
+    return version in of.get("versions", [])
 
 
 if __name__ == "__main__":

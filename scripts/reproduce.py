@@ -32,7 +32,7 @@ def main() -> int:
     )
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--results", default="results/local")
-    parser.add_argument("--jobs", default="", help="runs side by side; default: one a core, or one a GPU")
+    parser.add_argument("--jobs", default="", help="runs side by side; default: one a core; with a GPU one")
     parser.add_argument("--sweep", action="store_true", help="sweep lambda- and lambda+ instead of comparing models")
     parser.add_argument("--announce", action="store_true", help="say what would run and what it costs, and stop")
     arguments, overrides = parser.parse_known_args()
@@ -43,7 +43,7 @@ def main() -> int:
     if complaint:
         print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
         return USAGE_ERROR
-    jobs = int(arguments.jobs) if arguments.jobs else max(gpus, 1) if gpus else os.cpu_count() or 1
+    jobs = int(arguments.jobs) if arguments.jobs else 1 if gpus else os.cpu_count() or 1
     if arguments.announce:
         print(announcement(arguments, scale, gpus, jobs), flush=True)
         return 0

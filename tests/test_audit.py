@@ -34,6 +34,7 @@ def span(**borders):
         (span(introduced="0", last_affected="2.0.1"), True),
         (span(introduced="0", last_affected="2.0"), False),
         ({"ranges": [span(introduced="0", fixed="1.0")["ranges"][0], span(introduced="2.0")["ranges"][0]]}, True),
+        ({"ranges": [span(introduced="2.0")["ranges"][0], span(introduced="0", fixed="1.0")["ranges"][0]]}, True),
         ({"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, False),
     ],
 )

@@ -51,11 +51,10 @@ def test_every_mechanism_can_be_looked_at(made, task, mechanism):
     assert own[-1]["shown"] == ("part" if mechanism in PARTIAL else "all")
     spoken_of = {path for path, name in attention_classes(model).items() if name in ("Softmax", "DaGPAM")}
     assert set(found["lemmas"]) == spoken_of
-    assert all(norm > 0 for name, norm in found["gradients"].items() if name.startswith("value"))
 
 
 def test_what_is_seen_is_what_the_formula_gives(made):
-    """daGPAM's weights and output of the second layer, again from the layer's input and parameters; and looking changes
+    """daGPAM's weights and heads of the second layer, again from the layer's input and parameters; and looking changes
     nothing."""
     model, task, prepared = made("lm", "dagpam")
     arguments = texts(task, prepared, 1)[0].arguments
@@ -82,10 +81,7 @@ def test_what_is_seen_is_what_the_formula_gives(made):
     weights = 1.5 * softmax(q) - 0.5 * softmax(q.clamp(min=0) @ mechanism.query_neg.double())
     assert one.causal
     assert torch.allclose(one.weights.double(), weights, atol=1e-6)
-    output = (weights @ v).transpose(0, 1).flatten(
-        1
-    ) @ module.out_proj.weight.double().T + module.out_proj.bias.double()
-    assert torch.allclose(one.output.double(), output, atol=1e-5)
+    assert torch.allclose(one.heads.double(), weights @ v, atol=1e-5)
 
     numbers = look(model, task, prepared, 1)
     entry = numbers["modules"]["decoder.layers.1.self_attn"]

@@ -268,6 +268,10 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
     assert last_gain(record) is None  # nothing before the last tenth
     append_history(record.folder, {"update": 180, "split": "valid", "token_perplexity": 100.0})
     assert last_gain(record) == pytest.approx(0.02)
+    bits = {"nll_bits": 2.402, "token_perplexity": 5.28}  # perplexity is rounded, bits less so
+    append_history(record.folder, {"update": 180, "split": "valid", "nll_bits": 2.419, "token_perplexity": 5.35})
+    append_history(record.folder, {"update": 200, "split": "valid", **bits})
+    assert last_gain(record) == pytest.approx(1 - 2**-0.017)
 
 
 def test_below_the_scores_stands_how_they_were_made(tmp_path):

@@ -13,6 +13,7 @@ from gpam_suite.common import sections
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
 from gpam_suite.evaluate.translation import Metrics
+from gpam_suite.records import archives
 from gpam_suite.records.folder import write_scores
 from gpam_suite.report.compare import compare
 
@@ -157,6 +158,16 @@ def test_sentences_won_and_lost(translations):
         assert most[str(index)][1:3] == [f"{a:.2f}", f"{means[index]:.2f}"]
     blocks = found[-1].blocks
     assert "sentence 0\n  A, seed 1: the cat sat on the mat\n  B, seed 1: the cat sat on a mat" in blocks
+
+
+def test_sentences_of_an_archive_are_quoted(translations, tmp_path):
+    folders = [runs[0].folder.parent for runs in translations]
+    experiment = folders[0].parent
+    files = {str(path.relative_to(experiment)): path.read_bytes() for path in experiment.rglob("*") if path.is_file()}
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / f"{experiment.name}.tar.xz").write_bytes(archives.pack(files))
+    found = compare(*[str(tmp_path / "packed" / experiment.name / folder.name) for folder in folders])
+    assert any("A, seed 1: the cat sat on the mat" in str(block) for block in found[-1].blocks)
 
 
 def test_hypotheses_of_another_evaluation_are_refused(translations):

@@ -115,6 +115,11 @@ def test_folder_names_the_options_that_differ():
     [
         (["gpu.fast=maybe"], "gpu.fast: got 'maybe', wanted true or false"),
         (["seed=-1"], "seed: got -1, wanted a whole number"),
+        (["gpu.threads=0"], "gpu.threads: got 0, wanted a whole number of at least 1"),
+        (["evaluation.checkpoint=bset"], "evaluation.checkpoint: got 'bset', wanted one of best, last; did you mean"),
+        (["evaluation.max_tokens=abc"], "evaluation.max_tokens: got 'abc', wanted a whole number of at least 1"),
+        (["dataset=cldr_de_en", "evaluation.beam=0"], "evaluation.beam: got 0, wanted a whole number of at least 1"),
+        (["dataset=cldr_de_en", "evaluation.length_penalty=x"], "evaluation.length_penalty: got 'x', wanted a number"),
         (["checks.attention_every=-1"], "checks.attention_every: got -1, wanted a whole number of at least 0"),
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
         (["model=dagpam", "model.lambda_pos=.inf"], "wanted a finite number"),

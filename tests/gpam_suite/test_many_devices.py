@@ -215,6 +215,8 @@ def test_half_told_places_are_refused(monkeypatch):
     torchrun = {"RANK": "x", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "7"}
     with pytest.raises(UsageError, match="RANK=x"):
         place_of(torchrun)
+    with pytest.raises(UsageError, match=r"SLURM_STEP_NUM_TASKS=x, .*MASTER_PORT=, wanted whole numbers"):
+        place_of({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "x", "MASTER_ADDR": "a"})
     monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     monkeypatch.setattr(HydraConfig, "get", lambda: SimpleNamespace(mode=RunMode.MULTIRUN))
     with pytest.raises(UsageError, match=r"start a multirun \(-m\) as one process"):

@@ -91,6 +91,27 @@ def test_mistakes_are_one_sentence(tmp_path, trained, overrides, sentence):
         search(configured(tmp_path, *overrides))
 
 
+def test_a_search_of_other_settings_wants_another_name(tmp_path, trained):
+    runs, _ = trained
+    search(configured(tmp_path, "trials=2"))
+    search(configured(tmp_path, "trials=3"))  # more of the same
+    for change in ("model=dagpam_xavier", "++fairseq.optimization.max_update=7", "search.options.lambda_neg.high=9"):
+        with pytest.raises(
+            UsageError, match=r"has trials of another model or with other settings; give this one a name"
+        ):
+            search(configured(tmp_path, "trials=4", change))
+    assert len(runs) == 3
+    search(configured(tmp_path, "trials=1", "model=dagpam_xavier", "search.name=another"))
+    assert len(runs) == 4
+
+
+def test_what_is_printed_is_what_was_trained(tmp_path, trained, capsys, monkeypatch):
+    values, train = [], module.run
+    monkeypatch.setattr(module, "run", lambda cfg: (values.append(cfg.model.lambda_neg), train(cfg)))
+    search(configured(tmp_path, "trials=1", "search.options.lambda_neg.step=null"))
+    assert f"Best on the validation set: model.lambda_neg={values[0]} " in capsys.readouterr().out
+
+
 def test_the_objective_is_of_the_checkpoint_called_best_without_label_smoothing(tmp_path):
     for loss, own in ((5.0, 4.0), (4.5, 4.2), (4.6, 3.9)):
         append_history(tmp_path, {"update": 1, "split": "valid", "loss_bits": loss, "nll_bits": own})

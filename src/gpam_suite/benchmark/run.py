@@ -16,7 +16,7 @@ from gpam_suite.benchmark.comparison import Settings, compare
 from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.page import pages, section
 from gpam_suite.common.files import write_files
-from gpam_suite.common.options import one_of
+from gpam_suite.common.options import one_of, several, whole_number
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -36,7 +36,7 @@ def benchmark(cfg: DictConfig) -> Path:
     for name in chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined):
         began, case = time.perf_counter(), defined[name]
         log.info("%s", name)
-        rows = measure(case, settings, list(cfg.contenders or []))
+        rows = measure(case, settings, several(cfg.contenders or [], "contenders"))
         written.append(record.write(output, name, case["kind"], shape_of(case), settings, rows))
         log.info("%s: %.0f seconds", name, time.perf_counter() - began)
     page = write_files(pages(output))[0]
@@ -84,5 +84,5 @@ def _settings(cfg: DictConfig) -> Settings:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
-    threads = min(cfg.threads, os.cpu_count() or 1)
+    threads = min(whole_number(cfg.threads, 1, "threads"), os.cpu_count() or 1)
     return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device, mirror=cfg.paths.mirror)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from gpam_suite.common.formatting import MISSING
 
 _TITLES_OF_TEXT = (
-    "Model, Status, Data set, Metric, Note, Mark, Mechanism, Formula, Row sum, Case, Contender, Ratio, Met, "
+    "Model, Status, Metric, Note, Mechanism, Formula, Row sum, Case, Contender, Ratio, Met, "
     "Perturbation, Weights lie in, Negative, Source, Departs from its source, Causal, Cross, Incremental, "
-    "Option, Default, Meaning, Setting, Fact, Number, Promise, Test, Figure, Experiment, "
-    "Quantity on the validation set, Row of the paper, What, Column, Stack, Projection, Network, Claim, "
+    "Option, Default, Meaning, Setting, Fact, Number, Experiment, "
+    "Quantity on the validation set, Row of the paper, What, Column, Stack, Claim, "
     "The paper, Verdict, Trained?, Against, Inside the models"
 )
 _TEXT_COLUMNS = set(_TITLES_OF_TEXT.split(", "))

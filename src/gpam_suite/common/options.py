@@ -1,6 +1,7 @@
 """Checks of single options, with the sentence that a wrong one gets."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpam.errors import UsageError, did_you_mean
@@ -18,3 +19,17 @@ def whole_number(value: Any, least: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{what}: got {value!r}, wanted a whole number of at least {least}")
     return value
+
+
+def finite(value: Any, what: str) -> float:
+    """``value`` if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"{what}: got {value!r}, wanted a number")
+    return value
+
+
+def several(value: Any, what: str) -> list[Any]:
+    """The members of ``value`` if it is a list."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise UsageError(f"{what}: got {value!r}, wanted a list, as in {what}=[{value}]")
+    return list(value)

@@ -12,8 +12,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.options import whole_number
-from gpam_suite.common.tasks import LM
+from gpam_suite.common.options import finite, one_of, whole_number
+from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
 from gpam_suite.config.identity import config_hash, run_folder
@@ -97,6 +97,8 @@ def check(cfg: DictConfig) -> None:
         if not isinstance(value, str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
     whole_number(cfg.seed, 0, "seed")
+    whole_number(cfg.gpu.get("threads"), 1, "gpu.threads")
+    one_of(cfg.evaluation.get("checkpoint"), ("best", "last"), "evaluation.checkpoint")
     fast(cfg)
     if cfg.recipe.task != cfg.dataset.task:
         raise UsageError(
@@ -104,7 +106,7 @@ def check(cfg: DictConfig) -> None:
             f"{cfg.dataset.task}; choose a recipe of the same task (configs/recipe/)"
         )
     complete = fairseq_config(cfg)
-    check_window(cfg, complete)
+    check_evaluation(cfg, complete)
     check_devices(cfg, complete)
     for subset, wanted in (("train_subset", "train"), ("valid_subset", "valid")):
         if (got := complete.dataset[subset]) != wanted:
@@ -120,8 +122,12 @@ def check(cfg: DictConfig) -> None:
         )
 
 
-def check_window(cfg: DictConfig, complete: DictConfig) -> None:
-    """Refuse an ``evaluation.context_window`` that the run's samples cannot have; ``complete`` is fairseq's part."""
+def check_evaluation(cfg: DictConfig, complete: DictConfig) -> None:
+    """Refuse options of the evaluation that would fail after the training; ``complete`` is fairseq's part."""
+    whole_number(cfg.evaluation.get("max_tokens"), 1, "evaluation.max_tokens")
+    if cfg.dataset.task == NMT.name:
+        whole_number(cfg.evaluation.get("beam"), 1, "evaluation.beam")
+        finite(cfg.evaluation.get("length_penalty"), "evaluation.length_penalty")
     window, length = cfg.evaluation.get("context_window"), complete.task.get("tokens_per_sample")
     if cfg.dataset.task == LM.name:
         if isinstance(window, bool) or not isinstance(window, int) or not 0 <= window < length:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.build import build
 from gpam_suite.data.dataset import check_dataset, check_fit
@@ -71,7 +72,8 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
         if source.build:
             manifest |= source.build(temporary)
         else:
-            with Workers(paths.get("workers")) as workers:
+            number = paths.get("workers")
+            with Workers(number and whole_number(number, 1, "paths.workers")) as workers:
                 stages = Stages(root, workers)
                 manifest |= build(dataset, options, source.raw(stages), stages, temporary)
         fairseq = importlib.metadata.version("fairseq")

@@ -8,7 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
-from gpam_suite.config.compose import check_window
+from gpam_suite.common.options import whole_number
+from gpam_suite.config.compose import check_evaluation
 from gpam_suite.config.identity import config_hash
 from gpam_suite.data.second_test import keep_second_test
 from gpam_suite.evaluate.score import evaluate
@@ -26,8 +27,8 @@ def evaluate_again(cfg: DictConfig) -> None:
     if inapplicable:
         raise UsageError(f"evaluation.{inapplicable[0]} does not apply to a {run.cfg.dataset.task} run; leave it out")
     evaluation = OmegaConf.merge(run.cfg.evaluation, given)
-    check_window(OmegaConf.merge(run.cfg, {"evaluation": evaluation}), run.complete)
-    torch.set_num_threads(cfg.threads)
+    check_evaluation(OmegaConf.merge(run.cfg, {"evaluation": evaluation}), run.complete)
+    torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))
     model = run.model(str(evaluation.checkpoint))
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
     keep_second_test(OmegaConf.merge(run.cfg, {"paths": cfg.paths}), target)

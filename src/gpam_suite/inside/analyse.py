@@ -5,21 +5,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpam_fairseq.trainer.histories import measure
-
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from gpam.analysis import negative_mass, sharpness
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, finished_runs, opened
-from gpam_suite.inside.observe import NONE, observed
+from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import SPLIT, Text, pairs_given, pairs_of, texts
 from gpam_suite.records.folder import Record
 
@@ -34,17 +32,17 @@ def analyse(cfg: DictConfig) -> list[Path]:
     Returns:
         The files of numbers that were written.
     """
-    for part in cfg.parts:
+    for part in (parts := several(cfg.parts, "parts")):
         one_of(part, PARTS, "parts")
     for task, count in cfg.texts.items():
         whole_number(count, 1, f"texts.{task}")
     results, written = Path(cfg.results), []
-    torch.set_num_threads(cfg.threads)  # one: numbers must not depend on the cores of the machine
-    if "hulls" in cfg.parts:
+    torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
+    if "hulls" in parts:
         written.append(analyse_hulls(results))
-    if "depth" in cfg.parts and (cfg.again or not store.path_of(results, "depth").is_file()):
+    if "depth" in parts and (cfg.again or not store.path_of(results, "depth").is_file()):
         written.append(analyse_depth(results, cfg))
-    if "runs" in cfg.parts:
+    if "runs" in parts:
         written += _analyse_runs(results, cfg)
     log.info("%d files of numbers", len(written))
     return written
@@ -72,8 +70,7 @@ def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
 def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, Any]:
     """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
 
-    ``streams``, ``modules``, ``lemmas``; ``gradients``: norm of dL/dW of each attention map, L the mean over the texts
-    of the negative log-likelihood in nats a token; ``texts``: how many of how many tokens.
+    ``streams``, ``modules``, ``lemmas``; ``texts``: how many of how many tokens.
     """
     chosen = texts(task, prepared, count)
     observations = [observed(model, text.arguments) for text in chosen]
@@ -82,21 +79,11 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, An
         "streams": measures.streams(observations),
         "modules": measures.modules(observations),
         "lemmas": lemma_checks.check(observations),
-        "gradients": _gradients(model, chosen),
     }
 
 
-def _gradients(model: nn.Module, chosen: list[Text]) -> dict[str, float]:
-    model.zero_grad()
-    for text in chosen:
-        (text.loss(model) / len(chosen)).backward()
-    norms = measure(model).get("gradient", {})
-    model.zero_grad()
-    return norms
-
-
 def alignment(model: nn.Module, task: Any, prepared: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the cross attention of ``model`` does; empty where there is none, or no weights to be had.
+    """What the cross attention of ``model`` does; empty where there is none.
 
     ``pairs``: of evenly spread sentences ``[tokens of the source, share of negative weight, sharpness]``, means over
     layers and heads. ``sentences``: of the ``given`` pairs (:func:`pairs_given`) the ``words`` of both sides, and
@@ -118,6 +105,6 @@ def _seen(model: nn.Module, chosen: list[Text]) -> Iterator[tuple[Text, Tensor]]
     """Texts with the weights ``[layers, heads, target, source]`` of their cross attention."""
     for text in chosen:
         modules = observed(model, text.arguments).attention.values()
-        cross = [one.weights.double() for one in modules if one.role == "cross" and one.shown != NONE]
+        cross = [one.weights.double() for one in modules if one.role == "cross"]
         if cross:
             yield text, torch.stack(cross)

@@ -16,8 +16,7 @@ from gpam.analysis import (
     residual_norm,
     stable_rank,
 )
-from gpam_suite.inside.observe import NONE, Observation, Seen
-from gpam_suite.inside.store import QUANTILES
+from gpam_suite.inside.observe import Observation, Seen
 
 RESIDUAL_TOLERANCE = 1e-3
 
@@ -59,35 +58,24 @@ def streams(observations: list[Observation]) -> dict[str, dict[str, list[float]]
 def modules(observations: list[Observation]) -> dict[str, dict[str, Any]]:
     """Module path to what its attention does, means over the texts; a list has one number a head.
 
-    ``output``: measures of what leaves the module, before the skip connection; ``shown``: whether weights are all that
-    the mechanism does (``all``, ``part``, ``none``); and where there are weights ``negative_mass``, ``entropy`` (nats,
-    mean over rows) beside ``entropy_uniform``, ``first`` (attention to the first token, rows that see others too)
-    beside ``first_uniform``, ``row_sum`` and ``quantiles`` (``store.QUANTILES`` of the weights that the mask leaves).
+    ``shown``: whether weights are all that the mechanism does (``all``, ``part``); ``negative_mass``; ``row_sum``;
+    ``entropy`` (nats) and ``first`` (attention to the first token), means over rows that see several tokens.
     """
-    outputs = _means([of_tokens([one.output for one in seen.attention.values()]) for seen in observations])
     found = {}
-    for place, path in enumerate(observations[0].attention):
+    for path in observations[0].attention:
         seen = [observation.attention[path] for observation in observations]
-        site, shown = seen[0].module.mechanism.site, seen[0].shown
-        output = {name: values[place] for name, values in outputs.items()}
-        found[path] = {"role": site.role, "layer": site.layer, "shown": shown, "output": output}
-        if shown != NONE:
-            everything = torch.cat([one.weights[:, one.visible].double().flatten() for one in seen])
-            quantiles = torch.quantile(everything, torch.tensor(QUANTILES, dtype=torch.float64)).tolist()
-            found[path] |= _means(list(map(_of_weights, seen))) | {"quantiles": quantiles}
+        site = seen[0].module.mechanism.site
+        found[path] = {"role": site.role, "layer": site.layer, "shown": seen[0].shown}
+        found[path] |= _means(list(map(_of_weights, seen)))
     return found
 
 
 def _of_weights(seen: Seen) -> dict[str, list[float]]:
-    count = seen.visible.sum(-1)
-    several = count > 1
-    uniform = count[several].double()
+    several = seen.visible.sum(-1) > 1
     return {
         "negative_mass": negative_mass(seen.weights).tolist(),
         "entropy": entropy(seen.weights)[:, several].mean(-1).tolist(),
-        "entropy_uniform": [float(uniform.log().mean())],
         "first": attention_to_first(seen.weights)[:, several].mean(-1).tolist(),
-        "first_uniform": [float((1 / uniform).mean())],
         "row_sum": seen.weights.double().sum(-1).mean(-1).tolist(),
     }
 

@@ -12,25 +12,23 @@ from torch import Tensor, nn
 
 from gpam.attention import Mechanism
 
-ALL, PART, NONE = "all", "part", "none"
-"""Whether attention weights are all that a mechanism does, a part of it, or not to be had."""
+ALL, PART = "all", "part"
+"""Whether attention weights are all that a mechanism does, or a part of it."""
 
 
 @dataclasses.dataclass
 class Seen:
-    """One attention module reading one text. ``inputs`` ``[target, width]`` is what the queries are made from,
-    ``output`` ``[target, width]`` what leaves the output projection; ``q``, ``k``, ``v`` are ``[heads, length,
-    head_dim]``, ``heads`` ``[heads, target, head_dim]`` is what the mechanism makes of them, and ``weights``
-    ``[heads, target, source]``."""
+    """One attention module reading one text. ``inputs`` ``[target, width]`` is what the queries are made from; ``q``,
+    ``k``, ``v`` are ``[heads, length, head_dim]``, ``heads`` ``[heads, target, head_dim]`` is what the mechanism makes
+    of them, and ``weights`` ``[heads, target, source]``."""
 
     module: GPAMMultiheadAttention
     inputs: Tensor
-    output: Tensor
     q: Tensor
     k: Tensor
     v: Tensor
     heads: Tensor
-    weights: Tensor | None
+    weights: Tensor
     causal: bool
 
     @property
@@ -40,10 +38,8 @@ class Seen:
 
     @property
     def shown(self) -> str:
-        """``all``: what leaves the heads is ``P V`` and nothing acts behind it; ``part``; ``none``: no weights."""
+        """``all``: what leaves the heads is ``P V`` and nothing acts behind it; else ``part``."""
         mechanism = type(self.module.mechanism)
-        if self.weights is None:
-            return NONE
         if mechanism.after_heads is not Mechanism.after_heads or mechanism.after_block is not Mechanism.after_block:
             return PART
         if self.weights.shape[0] != self.v.shape[0]:
@@ -78,7 +74,7 @@ def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
             own = attention[path] = {"module": module}
             hooks.append(module.mechanism.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))
             hooks.append(module.mechanism.register_forward_hook(partial(_keep_heads, own), with_kwargs=True))
-            hooks.append(module.register_forward_hook(partial(_keep_tokens, own), with_kwargs=True))
+            hooks.append(module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True))
         elif stack in ("encoder", "decoder") and place.isdecimal():
             stream = streams.setdefault(stack, [])
             hooks.append(module.register_forward_hook(partial(_keep_stream, stream), with_kwargs=True))
@@ -95,14 +91,12 @@ def _ask_for_weights(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _keep_heads(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    own["q"], own["k"], own["v"], own["heads"] = (x[0] for x in (*args, result[0]))
-    own["weights"] = None if result[1] is None else result[1][0]
+    own["q"], own["k"], own["v"], own["heads"], own["weights"] = (x[0] for x in (*args, *result))
     own["causal"] = bool(kwargs.get("causal"))
 
 
-def _keep_tokens(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    query = args[0] if args else kwargs["query"]
-    own["inputs"], own["output"] = query[:, 0], result[0][:, 0]
+def _keep_tokens(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    own["inputs"] = (args[0] if args else kwargs["query"])[:, 0]
 
 
 def _keep_stream(stream: list[Tensor], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:

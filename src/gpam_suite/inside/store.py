@@ -13,8 +13,6 @@ from gpam_suite.records.folder import Record
 
 FOLDER, PERTURBED = "analysis", "perturbed"
 """Below a results folder."""
-QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
-"""Of attention weights."""
 COMMAND = "python scripts/analyse.py"
 TITLES = {
     "residual": "Relative residual",

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.language_model import nll
 from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED, kind_of, sentences_of
 
 SPLIT = "test"
@@ -26,10 +25,6 @@ class Text:
     arguments: dict[str, Tensor]
     target: Tensor
     words: dict[str, list[str]]
-
-    def loss(self, model: nn.Module) -> Tensor:
-        """Negative log-likelihood in nats a token."""
-        return nll(model, model(**self.arguments), self.target).mean()
 
 
 def texts(task: Any, prepared: Any, count: int) -> list[Text]:

@@ -105,7 +105,10 @@ _PROPERTIES: dict[str, Any] = {
             },
         ]
     },
-    "hardware": _map_of(_SCALAR, description="what it ran on, e.g. device, device_count, cpu, cores, memory_bytes"),
+    "hardware": _map_of(
+        _SCALAR,
+        description="what it ran on: processor, cores, memory_bytes, gpu, gpus, and what the fast step made use of",
+    ),
     "command": _NAME,
     "started": _ISO_8601,
     "finished": {**_ISO_8601, "description": "when the record was written, whatever the status"},

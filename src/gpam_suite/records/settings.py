@@ -62,14 +62,14 @@ def table_settings(record: Record) -> dict[str, Any]:
     found = all_settings(record) if record.config else {}
     if batch := tokens_per_update(found):
         found[BATCH] = batch
-    apart = (MAX_TOKENS, UPDATE_FREQ)
+    apart = (MAX_TOKENS, UPDATE_FREQ) if batch else ()
     return {key: value for key, value in found.items() if key not in apart and not _MAY_DIFFER.fullmatch(key)}
 
 
 def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
-    """:data:`BATCH` of :func:`all_settings`; None where a batch is not counted in tokens."""
-    most, (frequency, *_) = settings.get(MAX_TOKENS), settings.get(UPDATE_FREQ) or [1]
-    return most * frequency if most else None
+    """:data:`BATCH` of :func:`all_settings`; None where a batch is not counted in tokens, or changes between epochs."""
+    most, frequencies = settings.get(MAX_TOKENS), settings.get(UPDATE_FREQ) or [1]
+    return most * frequencies[0] if most and len(frequencies) == 1 else None
 
 
 def all_settings(record: Record) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gpam.errors import UsageError
 from gpam_suite.common import formatting
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.common.tasks import LM, NMT, TASKS
+from gpam_suite.records import archives
 from gpam_suite.records.folder import HYPOTHESES, SCORES, Record
 from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Aggregate
@@ -72,9 +73,9 @@ def where(table: Aggregate) -> list[Section]:
 def _quotations(records: Sequence[Record], sentences: Sequence[int], count: int) -> list[str]:
     """What a seed of either side wrote, where both folders hold it."""
     paths = [record.folder / HYPOTHESES for record in records]
-    if not all(path.is_file() for path in paths):
+    if not all(map(archives.is_file, paths)):
         return []
-    written = [path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths]
+    written = [archives.read_bytes(path).decode().split("\n")[:-1] for path in paths]
     for path, lines in zip(paths, written, strict=True):
         if len(lines) != count:
             raise UsageError(

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
-from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
 from gpam_suite.records import archives
@@ -100,7 +100,7 @@ def evidence(cfg: DictConfig) -> None:
     """
     whole_number(cfg.jobs, 1, "jobs")
     plan = unresolved(cfg)
-    chosen = list(plan) if cfg.parts is None else list(cfg.parts)
+    chosen = list(plan) if cfg.parts is None else several(cfg.parts, "parts")
     for name in chosen:
         one_of(name, plan, "parts")
     log.info("looking at the runs of %s", ", ".join(chosen))

@@ -59,11 +59,12 @@ def place_of(variables: Mapping[str, str] = os.environ) -> Place | None:
     """
     if "RANK" in variables and variables.get("WORLD_SIZE", "1") != "1":
         return _place(variables, "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    if int(variables.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in variables:
+    if variables.get("SLURM_STEP_NUM_TASKS", "1") != "1" and "SLURM_PROCID" in variables:
         own = dict(variables)
-        own.setdefault("MASTER_PORT", str(FIRST_PORT + int(variables["SLURM_JOB_ID"]) % PORTS))
+        job = variables.get("SLURM_JOB_ID", "")
+        own.setdefault("MASTER_PORT", str(FIRST_PORT + int(job) % PORTS) if job.isdecimal() else "")
         if "MASTER_ADDR" not in own:
-            own["MASTER_ADDR"] = _first_host(variables["SLURM_STEP_NODELIST"])
+            own["MASTER_ADDR"] = _first_host(variables.get("SLURM_STEP_NODELIST", ""))
         return _place(own, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "MASTER_ADDR", "MASTER_PORT")
     return None
 

@@ -21,7 +21,8 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
-from gpam_suite.config.compose import check, folder_of, model_options
+from gpam_suite.config.compose import check, folder_of, identity, model_options
+from gpam_suite.config.identity import config_hash
 from gpam_suite.data.options import plain
 from gpam_suite.records.folder import read_history
 from gpam_suite.run.command_line import RunFailed
@@ -35,13 +36,15 @@ def search(cfg: DictConfig) -> None:
     """Run trials until there are ``cfg.trials``, and print them, the best first.
 
     Raises:
-        UsageError: an option that the mechanism has not, a range that is none, or a search that is under way elsewhere.
+        UsageError: an option that the mechanism has not, a range that is none, or a search of that name that is under
+            way elsewhere, or of other settings.
     """
     base, options = _base(cfg), _options(cfg)
+    settings = config_hash({**identity(base), "options": options})
     folder = Path(cfg.paths.results) / "searches" / safe_name(cfg.search.name)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        study = _study(folder, cfg.search.name)
+        study = _study(folder, cfg.search.name, settings)
         _queue_what_was_killed(study)
         while (number := len(_done(study))) < cfg.trials:
             study.sampler = optuna.samplers.TPESampler(seed=cfg.seed + number)
@@ -84,10 +87,19 @@ def _is_range(given: Any) -> bool:
     return finite and low <= high and numbers[2] > 0
 
 
-def _study(folder: Path, name: str) -> optuna.Study:
+def _study(folder: Path, name: str, settings: str) -> optuna.Study:
+    """The study in ``folder``; ``settings`` is the hash of what its trials share and of its ranges."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = f"sqlite:///{(folder / 'study.db').absolute()}"
-    return optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+    study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+    if not study.trials:
+        study.set_user_attr("settings", settings)
+    if study.user_attrs.get("settings", settings) != settings:
+        raise UsageError(
+            f"search '{name}' in {folder} has trials of another model or with other settings; give this one a name of "
+            "its own (search.name=...)"
+        )
+    return study
 
 
 def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -108,7 +120,8 @@ def _try(study: optuna.Study, base: DictConfig, options: dict[str, dict[str, flo
     values = {name: round(trial.suggest_float(name, **range_), 6) for name, range_ in options.items()}
     cfg = OmegaConf.merge(base, {"model": values})
     trial.set_user_attr("folder", str(folder_of(cfg)))
-    log.info("trial %d: %s", trial.number + 1, ", ".join(f"{name}={value:g}" for name, value in values.items()))
+    trial.set_user_attr("values", values)  # as trained: suggestions have more digits
+    log.info("trial %d: %s", trial.number + 1, ", ".join(f"{name}={value}" for name, value in values.items()))
     try:
         run(cfg)
         study.tell(trial, validation_loss(folder_of(cfg)))
@@ -137,10 +150,11 @@ def _result(study: optuna.Study, options: list[str]) -> Section:
     lines = []
     for trial in (best, *others):
         outcome = "lost" if trial.value is None else f"{trial.value:.3f}"
-        lines.append([*(f"{trial.params[name]:g}" for name in options), outcome, trial.user_attrs["folder"]])
+        values = [str(trial.user_attrs["values"][name]) for name in options]
+        lines.append([*values, outcome, trial.user_attrs["folder"]])
     section = Section(f"{study.study_name}: {plural(len(lines), 'trial')}")
     section.blocks.append(Table([*options, "Validation loss (bits)", "Run"], lines))
     if best.value is not None:
-        chosen = " ".join(f"model.{name}={best.params[name]:g}" for name in options)
+        chosen = " ".join(f"model.{name}={best.user_attrs['values'][name]}" for name in options)
         section.blocks.append(f"Best on the validation set: {chosen}. Train it with other seeds before you believe it.")
     return section

@@ -11,12 +11,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gpam_suite.config.compose import identity, overrides_label
+from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_record, read_scores
 
 log = logging.getLogger(__name__)
 _ARTIFACT = "record"  # its type, the start of its name, and the folder among a run's files
 _MOST_LINES = 1000  # of the test set in a table of wandb's
-_FILES = (RECORD, "config.yaml", HISTORY, SCORES, HYPOTHESES)
+_FILES = (RECORD, CONFIG, HISTORY, SCORES, HYPOTHESES)
 MODES = ("auto", "online", "offline", "disabled")
 _TAGS = ("dataset", "model", "recipe", "gpu")
 

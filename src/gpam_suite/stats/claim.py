@@ -17,7 +17,7 @@ import yaml
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import CONFIGS
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.inside.store import read_runs
+from gpam_suite.inside import store
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
@@ -153,7 +153,7 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     whole = all(_whole(row, claim.seeds) for row in (aggregate.baseline, rows[claim.model]))
     said = (SECONDARY if claim.secondary else verdict(primary, trained)) if whole else None
     shown = [aggregate.baseline, rows[claim.model], *arms]
-    analyses = read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
+    analyses = store.read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
     looked = inside(analyses, aggregate, rows[claim.model]) if whole else ()
     weighed = weights(analyses, shown)
     return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked, weighed)
@@ -262,8 +262,8 @@ def _scored_by(aggregate: Aggregate) -> tuple[Any, ...]:
 def reference_score(results: Path, aggregate: Aggregate, order: int) -> float | None:
     """What an n-gram model of that order reaches on the test set of the experiment; None until it was counted."""
     data = aggregate.reference["data"]
-    path = reference_file(results, data["name"], data["checksum"], order)
-    return json.loads(path.read_text(encoding="utf-8"))[aggregate.metric] if path.is_file() else None
+    found = store.read(reference_file(results, data["name"], data["checksum"], order))
+    return found and found[aggregate.metric]
 
 
 def as_json(found: Finding) -> str:

@@ -1,6 +1,7 @@
 """Learning curves over seeds, from the histories of the runs."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,14 @@ class Curve(NamedTuple):
 def validation(record: Record) -> dict[int, float]:
     """Update to validation perplexity per token, label smoothing left out; where a resumed run came by an update twice,
     the later row counts."""
-    return {
-        row["update"]: row["token_perplexity"]
-        for row in read_history(record.folder)
-        if row.get("split") == "valid" and row.get("token_perplexity") is not None
-    }
+    rows = [row for row in read_history(record.folder) if row.get("split") == "valid"]
+    return {row["update"]: _perplexity(row) for row in rows if row.get("token_perplexity") is not None}
+
+
+def _perplexity(row: Mapping[str, Any]) -> float:
+    """From the bits where fairseq logs them without smoothing: it rounds them to three decimals and perplexity to two,
+    which is coarse for translation's, near 5."""
+    return row["token_perplexity"] if row.get("nll_bits") is None else 2 ** row["nll_bits"]
 
 
 def learning_curve(row: Row) -> Curve | None:

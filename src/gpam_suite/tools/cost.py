@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import dictionary
 from gpam_suite.common.formatting import count, number
-from gpam_suite.common.options import one_of
+from gpam_suite.common.options import one_of, several
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
@@ -76,9 +76,9 @@ def plan(cfg: DictConfig) -> None:
         UsageError: a wrong option, or what :func:`workload` and :func:`price` refuse.
     """
     check(cfg)
-    counts = [1] if cfg.device == "cpu" else list(cfg.devices)
+    counts = [1] if cfg.device == "cpu" else several(cfg.devices, "devices")
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
-        raise UsageError(f"devices: got {list(cfg.devices)}, wanted whole numbers of at least 1, for instance [1,4,8]")
+        raise UsageError(f"devices: got {counts}, wanted whole numbers of at least 1, for instance [1,4,8]")
     for key in ("utilisation", "dollars", "vocabulary", "sentence"):
         if cfg[key] is not None and (isinstance(cfg[key], str | bool) or cfg[key] <= 0):
             raise UsageError(f"{key}: got {cfg[key]}, wanted a number above zero")

@@ -27,7 +27,7 @@ def lines() -> list[str]:
         "wandb": _wandb(),
     }
     scale = "paper (say SCALE=small or laptop for less)" if hardware["gpus"] else "laptop (no GPU visible)"
-    side_by_side = hardware["gpus"] or os.cpu_count()
+    side_by_side = 1 if hardware["gpus"] else os.cpu_count()
     return [
         "installed",
         *(f"  {name:15} {version}" for name, version in environment.versions().items()),
@@ -35,7 +35,7 @@ def lines() -> list[str]:
         *(f"  {name:15} {fact}" for name, fact in here.items()),
         "would run",
         f"  {_fairseq()}",
-        f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {side_by_side} runs at a time",
+        f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {side_by_side} run(s) at a time",
     ]
 
 

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside import store
 from gpam_suite.inside.models import each_run, finished_runs, opened
@@ -36,7 +36,7 @@ def perturb(cfg: DictConfig) -> list[Path]:
     """
     settings = {task: _settings(cfg, name) for task, name in _TEXTS.items()}
     results = Path(cfg.results)
-    torch.set_num_threads(cfg.threads)  # one: numbers must not depend on the cores of the machine
+    torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
 
     def work(record: Record) -> dict[str, Any]:
         if record["task"] not in settings or record["protocol"].get("unit") == "document":
@@ -56,16 +56,17 @@ def perturb(cfg: DictConfig) -> list[Path]:
 def _settings(cfg: DictConfig, texts: str) -> dict[str, Any]:
     """The options of one task, checked, as they are kept beside the numbers: ``kinds``, ``rates`` above zero in
     ascending order, the ``seed`` of the noise, and how many ``texts`` are read (an option of that name)."""
-    for kind in cfg.kinds:
+    kinds, given = several(cfg.kinds, "kinds"), several(cfg.rates, "rates")
+    for kind in kinds:
         one_of(kind, KINDS, "kinds")
-    if not cfg.kinds:
+    if not kinds:
         raise UsageError(f"kinds: got none, wanted some of {', '.join(KINDS)}")
-    numbers = [rate for rate in cfg.rates if isinstance(rate, int | float) and not isinstance(rate, bool)]
+    numbers = [rate for rate in given if isinstance(rate, int | float) and not isinstance(rate, bool)]
     rates = sorted({float(rate) for rate in numbers if 0 <= rate <= 1})
-    if len(rates) != len(cfg.rates) or rates[:1] != [0.0] or len(rates) < 2:
-        raise UsageError(f"rates: got {list(cfg.rates)}, wanted 0 and different numbers above it, up to 1")
+    if len(rates) != len(given) or rates[:1] != [0.0] or len(rates) < 2:
+        raise UsageError(f"rates: got {given}, wanted 0 and different numbers above it, up to 1")
     return {
-        "kinds": [kind for kind in KINDS if kind in cfg.kinds],
+        "kinds": [kind for kind in KINDS if kind in kinds],
         "rates": rates[1:],
         "seed": whole_number(cfg.seed, 0, "seed"),
         "texts": whole_number(cfg.texts[texts], 1, f"texts.{texts}"),
