@@ -22,7 +22,6 @@ from gpam_suite.evaluate.language_model import score_language_model, token_nll
 from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
-from gpam_suite.run import lock
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.lock import locked
 from gpam_suite.run.run import run
@@ -112,7 +111,7 @@ def test_a_lock_that_cannot_be_had_is_named(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
     with pytest.raises(UsageError, match="a file system without locks"), locked(tmp_path):
         pass
     with pytest.raises(UsageError, match="a file system without locks"), atomic.unfinished(tmp_path, "x"):

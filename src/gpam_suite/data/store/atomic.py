@@ -81,7 +81,8 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
             raise
         except OSError as error:
             raise UsageError(
-                f"{folder} lies on a file system without locks ({error.strerror}); set paths.data to another"
+                f"{folder} lies on a file system without locks ({error.strerror}), so two processes could write there "
+                "at once; set paths.data and paths.results to another"
             ) from None
         yield
     finally:
