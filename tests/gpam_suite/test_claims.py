@@ -15,7 +15,6 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import claim_parts, render_claims
-from gpam_suite.report.early import row_of
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
@@ -106,7 +105,7 @@ def test_the_figure_of_the_inside_has_every_seed_by_module_and_over_training(tmp
             "streams": {"decoder": {"residual": [0.9, 0.5, 0.5 - share]}},
         }
     (found,) = read_aggregates(tmp_path)
-    own = row_of(found, "dagpam_trainable")
+    own = found.row_of("dagpam_trainable")
     lambdas, sums, negative, residual, by_module, over_training = painted(inside_models(found, own, analyses, "some"))
 
     def drawn(axes):
@@ -138,7 +137,7 @@ def test_the_figures_of_cross_attention(tmp_path):
         for record in store(tmp_path, *made)
     }
     (found,) = read_aggregates(tmp_path)
-    own = row_of(found, "dagpam_trainable")
+    own = found.row_of("dagpam_trainable")
     negative, sharp = painted(by_length(found, own, analyses, "some"))
     (line,) = (line for line in negative.lines if line.get_label() == own.label)
     assert list(line.get_xdata()) == [1.5, 3.5, 5.5, 7.5, 9.5]

@@ -12,21 +12,15 @@ from gpam_suite.records.folder import Record, read_history
 from gpam_suite.report.perturbed_section import percent, points, title
 from gpam_suite.report.tables import difference_cell, metric_title
 from gpam_suite.stats import perturbed
-from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINABLE, Aggregate, Row
+from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.stats.claim import reference_score
 from gpam_suite.stats.comparisons import by_seed, mean_of
 from gpam_suite.stats.curves import learning_curve
-from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, difference
+from gpam_suite.stats.over_seeds import difference
 
 ORDER = 5
 HALF, HALF_SUM = "softmax_half", "dagpam_half_sum"
 Cells = Iterable[list[str]]
-
-
-def row_of(found: Aggregate, model: str, seeds: int = ENOUGH_SEEDS) -> Row | None:
-    """The model's row with its own options, where ``seeds`` of its seeds finished."""
-    rows = (row for row in found.rows if row.model == model and row.overrides_label == DEFAULT_OPTIONS)
-    return next((row for row in rows if len(row.finished) >= seeds), None)
 
 
 def tables(
@@ -74,7 +68,7 @@ def tables(
 
 
 def _has(found: Aggregate, *models: str) -> bool:
-    return all(row_of(found, model) for model in models)
+    return all(found.row_of(model) for model in models)
 
 
 def _is_main(found: Aggregate) -> bool:
@@ -93,7 +87,7 @@ def _score(found: Aggregate, row: Row) -> str:
 
 def _difference(found: Aggregate, model: str) -> list[str]:
     """With its interval, and with Holm's p value."""
-    if (row := row_of(found, model)) is None:
+    if (row := found.row_of(model)) is None:
         return [MISSING, MISSING]
     corrected = found.corrected(found.difference).get(row.key)
     return [difference_cell(found, found.difference(row)), formatting.p_value(corrected)]
@@ -102,7 +96,7 @@ def _difference(found: Aggregate, model: str) -> list[str]:
 def _scores(found: Aggregate) -> Cells:
     """softmax, daGPAM and daGPAM with trainable lambdas."""
     if _is_main(found):
-        softmax = row_of(found, BASELINE)
+        softmax = found.row_of(BASELINE)
         epochs = [row["epoch"] for row in read_history(softmax.finished[0].folder) if row.get("split") == "valid"]
         own = [_metric(found), formatting.count(found.reference["updates"]), str(epochs[-1]), _score(found, softmax)]
         yield [*own, *_difference(found, FIXED), *_difference(found, TRAINABLE)]
@@ -111,14 +105,14 @@ def _scores(found: Aggregate) -> Cells:
 def _sums(found: Aggregate) -> Cells:
     """Rows of weights that sum to a half, without and with negative weights."""
     if _has(found, BASELINE, HALF, HALF_SUM):
-        own = [_metric(found), _score(found, row_of(found, BASELINE))]
+        own = [_metric(found), _score(found, found.row_of(BASELINE))]
         yield [*own, *(_difference(found, model)[0] for model in (HALF, HALF_SUM))]
 
 
 def _moving(found: Aggregate) -> Cells:
     """How far softmax itself moved between its last two validations, beside the difference to daGPAM at the end."""
     if _is_main(found):
-        ours, theirs = (learning_curve(row_of(found, model)) for model in (BASELINE, FIXED))
+        ours, theirs = (learning_curve(found.row_of(model)) for model in (BASELINE, FIXED))
         before, last = ours.values.mean(axis=0)[-2:].tolist()
         fall, ahead = before - last, float(theirs.values.mean(axis=0)[-1]) - last
         times = abs(fall / ahead) if ahead else None
@@ -134,7 +128,7 @@ def _moving(found: Aggregate) -> Cells:
 
 def _lambdas(found: Aggregate) -> Cells:
     """Where learned lambdas went, as means over modules: the least and the largest of the seeds."""
-    if row := row_of(found, TRAINABLE):
+    if row := found.row_of(TRAINABLE):
         ends = [
             [mean_of(record["learned_scalars"], name) for record in row.finished]
             for name in ("lambda_pos", "lambda_neg")
@@ -162,7 +156,7 @@ def _collapse(found: Aggregate, analyses: Mapping[Path, Any]) -> Cells:
 
 def _compared(found: Aggregate, read: Callable[[Record], float | None], digits: int) -> Cells:
     """What ``read`` finds in the runs of softmax and of daGPAM: both means, and the difference with its interval."""
-    base, own = (by_seed(row_of(found, model), read) for model in (BASELINE, FIXED))
+    base, own = (by_seed(found.row_of(model), read) for model in (BASELINE, FIXED))
     tested = difference(own, base) if own and base else None
     if tested and tested.low is not None:
         means = [formatting.number(fmean(side.values()), digits) for side in (base, own)]
@@ -171,7 +165,7 @@ def _compared(found: Aggregate, read: Callable[[Record], float | None], digits: 
 
 def _noise(found: Aggregate, results: Path) -> Cells:
     """What perturbed input costs softmax and daGPAM, in percent of the score of clean input."""
-    read, fixed = perturbed.find(results, found), row_of(found, FIXED)
+    read, fixed = perturbed.find(results, found), found.row_of(FIXED)
     own = dict(read.rows) if read else {}
     if fixed in own and found.baseline in own:
         for kind in read.kinds:
@@ -189,7 +183,7 @@ def _references(found: Aggregate, results: Path) -> Cells:
     counted = reference_score(results, found, ORDER)
     if counted is not None and _has(found, BASELINE, FIXED):
         best = max((row for row in found.rows if row.finished), key=found.goodness)
-        own = [_metric(found), formatting.number(counted, found.digits), _score(found, row_of(found, BASELINE))]
+        own = [_metric(found), formatting.number(counted, found.digits), _score(found, found.row_of(BASELINE))]
         yield [*own, f"{best.label}: {_score(found, best)}"]
 
 

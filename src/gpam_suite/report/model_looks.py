@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from gpam_suite.report.plotting import COLOURS, look
-from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS, FIXED, TRAINABLE, Aggregate, Row
+from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 
 APART = len(COLOURS)
 """More models than this in one panel cannot be told apart."""
@@ -57,7 +57,7 @@ def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
 
 
 def _is_one_of(models: Sequence[str], row: Row) -> bool:
-    return row.model in models and row.overrides_label == DEFAULT_OPTIONS
+    return row.model in models and row.has_own_options
 
 
 def _score(aggregate: Aggregate, row: Row) -> float:

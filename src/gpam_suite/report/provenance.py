@@ -7,7 +7,7 @@ from gpam_suite.common.formatting import listed
 from gpam_suite.common.markup import bullets, code
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
-from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER
 
@@ -83,7 +83,7 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
         lines.append("Softmax was not run in this experiment, so there are no differences and no ratios.")
     else:
         lines += _on_differences(aggregate, aggregate.baseline)
-    if any(row.overrides_label != DEFAULT_OPTIONS for row in aggregate.rows):
+    if not all(row.has_own_options for row in aggregate.rows):
         lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
     if kind := aggregate.reference["protocol"].get("references"):
         lines.append(f"BLEU of {kind} text as it is: comparable only with scores of the same tokens, not of raw text.")

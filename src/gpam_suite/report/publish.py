@@ -24,7 +24,6 @@ from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, 
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.report import early
 from gpam_suite.report.claims import claim_parts, verdicts
-from gpam_suite.report.early import row_of
 from gpam_suite.report.panels import across
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
@@ -170,7 +169,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     ]
     for found in aggregates:
         if one := whole.get(found.experiment):
-            row = row_of(found, one.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
+            row = found.row_of(one.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
             figures.append(trainings(found, one, f"curves-{found.experiment}"))
             figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(pages)}

@@ -16,7 +16,16 @@ from gpam_suite.records.folder import Record, folders_of_runs, moment, read_each
 from gpam_suite.records.metrics import turned
 from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
-from gpam_suite.stats.over_seeds import Difference, Summary, difference, holm, seeds_needed, shared, summarise
+from gpam_suite.stats.over_seeds import (
+    ENOUGH_SEEDS,
+    Difference,
+    Summary,
+    difference,
+    holm,
+    seeds_needed,
+    shared,
+    summarise,
+)
 
 BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
@@ -41,6 +50,11 @@ class Row:
     def key(self) -> tuple[str, str]:
         """Model and options: what tells the rows of a table apart."""
         return self.model, self.overrides_label
+
+    @property
+    def has_own_options(self) -> bool:
+        """Whether its options are those of its file in ``configs/model/``."""
+        return self.overrides_label == DEFAULT_OPTIONS
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -116,6 +130,11 @@ class Aggregate:
     def reference(self) -> Record:
         """A record to read the shared facts (data set, recipe, protocol) from; a finished one if there is any."""
         return next((record for row in self.rows for record in row.finished), self.records[0])
+
+    def row_of(self, model: str, seeds: int = ENOUGH_SEEDS) -> Row | None:
+        """The model's row with its own options, where ``seeds`` of its seeds finished."""
+        rows = (row for row in self.rows if row.model == model and row.has_own_options)
+        return next((row for row in rows if len(row.finished) >= seeds), None)
 
     def goodness(self, row: Row) -> float | None:
         """The row's mean of the headline metric, turned so that more is better; None where no seed has a number."""
@@ -197,7 +216,7 @@ def aggregate(records: list[Record]) -> Aggregate:
     rows = [_row(*key, group, key[0] in varied, changes[group[0]]) for key, group in groups.items()]
     rows.sort(key=lambda row: (min(map(_started, row.records)), *row.key))
     softmax = [row for row in rows if row.model == BASELINE and not _ATTENTION.search(row.overrides_label)]
-    default = [row for row in softmax if row.overrides_label == DEFAULT_OPTIONS]
+    default = [row for row in softmax if row.has_own_options]
     baseline = next(iter(default or softmax), None)
     ordered = ([baseline] if baseline else []) + [row for row in rows if row is not baseline]
     return Aggregate(records[0]["experiment"], records[0]["task"], tuple(ordered), baseline, usual)

@@ -20,7 +20,7 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside import store
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
-from gpam_suite.stats.aggregate import DEFAULT_OPTIONS, Aggregate, Row
+from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weights
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
@@ -135,7 +135,7 @@ def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
 
 def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
     aggregate = there[claim.experiment]
-    rows = {row.model: row for row in aggregate.rows if row.overrides_label == DEFAULT_OPTIONS}
+    rows = {row.model: row for row in aggregate.rows if row.has_own_options}
     if aggregate.baseline is None or claim.model not in rows:
         return None
     effect = claim.effect(aggregate.metric)
@@ -197,7 +197,7 @@ def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary:
 
 
 def _name(row: Row) -> str:
-    return row.model if row.overrides_label == DEFAULT_OPTIONS else f"{row.model} ({row.overrides_label})"
+    return row.model if row.has_own_options else f"{row.model} ({row.overrides_label})"
 
 
 def _corrected(comparisons: list[Comparison | None]) -> list[Comparison]:

@@ -1,6 +1,7 @@
 """What an experiment's runs say against softmax, computed once: the lines that tables, CSV and figures are made of."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +17,7 @@ def second_metrics(aggregate: Aggregate) -> list[str]:
     return [metric for metric in TASKS[aggregate.task].further if any(row.values(metric) for row in aggregate.rows)]
 
 
+@cache
 def comparisons(aggregate: Aggregate) -> list[Line]:
     """A line for each model and one for each lost seed; differences and ratios are to the baseline."""
     corrected = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)

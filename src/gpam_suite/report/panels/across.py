@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
-from gpam_suite.report.early import row_of
 from gpam_suite.report.model_looks import MODELS, look_of, look_of_model
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, some_panels
 from gpam_suite.report.tables import metric_title
@@ -23,9 +22,7 @@ _FEW = 8  # quartiles of fewer values say nothing
 def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str) -> Plot | None:
     """Paired differences to softmax, experiments below each other; those with too few seeds are left out."""
     sides = {
-        found.experiment: {
-            model: own for model in DRAWN if (row := row_of(found, model)) and (own := _gain(found, row))
-        }
+        found.experiment: {model: own for model in DRAWN if (row := found.row_of(model)) and (own := _gain(found, row))}
         for found in aggregates
     }
     drawn = [found for found in aggregates if sides[found.experiment]]
@@ -35,7 +32,7 @@ def gains(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str)
     low, high = fences([*ends, 0.0])
     margin = 0.06 * (high - low) or 0.5  # so that marks at the ends are whole
     low, high = low - margin, high + margin
-    labels = {model: row_of(found, model).label for found in drawn for model in sides[found.experiment]}
+    labels = {model: found.row_of(model).label for found in drawn for model in sides[found.experiment]}
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -93,7 +90,7 @@ def curves(titles: Mapping[str, str], aggregates: Sequence[Aggregate], name: str
     """Validation over training, a panel an experiment: is training over?"""
     panels = []
     for found in aggregates:
-        rows = [row for model in (BASELINE, *DRAWN) if (row := row_of(found, model))]
+        rows = [row for model in (BASELINE, *DRAWN) if (row := found.row_of(model))]
         if drawn := [(row, curve) for row in rows if (curve := learning_curve(row))]:
             panels.append((found, drawn))
     caption = (
