@@ -172,7 +172,10 @@ def _row(found: Finding, one: Comparison) -> list[str]:
 
 
 def _p(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
+    """Three decimals, and a fourth where three would hide on which side of 0.05 it is."""
+    if value is None:
+        return MISSING
+    return "< 0.001" if value < 0.001 else f"{value:.4f}" if abs(value - 0.05) < 0.0005 else f"{value:.3f}"
 
 
 def _gain(found: Finding, value: float | None) -> str:

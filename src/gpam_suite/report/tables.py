@@ -31,6 +31,7 @@ _LONG_TABLE_ONLY = {
     "On the test set, Holm",
     "Difference over seeds and test set [95 %]",
     "Parameters",
+    "Training speed ×",  # of runs that shared a machine
 }
 
 
