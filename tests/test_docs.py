@@ -87,7 +87,15 @@ def test_the_small_gpt_names_a_mistake_before_it_trains(words, sentence, example
 
 
 def test_every_link_of_the_pages_leads_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "results" / "README.md"]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").glob("*.md")]
+    for page in pages:
+        for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
-                assert (page.parent / unquote(target)).exists(), f"{page.name}: {target}"
+                file = page.parent / unquote(target) if target else page
+                assert file.exists(), f"{page.name}: {target}"
+                assert not heading or heading in _anchors(file), f"{page.name}: {target}#{heading}"
+
+
+def _anchors(page: Path) -> list[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]

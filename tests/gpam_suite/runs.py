@@ -128,3 +128,11 @@ def write_text(folder: Path, languages: tuple[str | None, ...] = (None,)) -> Pat
             name = f"{split}.{language or 'txt'}"
             (folder / name).write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
     return folder
+
+
+def alive(process: int | str) -> bool:
+    """Whether a process of that number is there, and has not ended unnoticed (a zombie)."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from data_helpers import PLAIN, parallel, preparations
+from runs import alive, until
 
 from gpam_suite.common.strict_json import summed
 from gpam_suite.data import prepare, workers
@@ -161,19 +162,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     assert len(children) == 2
     process.kill()
     process.join()
-    for _ in range(100):
-        if not any(map(_alive, children)):
-            break
-        time.sleep(0.1)
-    assert not any(map(_alive, children))
-
-
-def _alive(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: not any(map(alive, children)))
 
 
 @pytest.mark.parametrize("name", ["tokenise", "segment", "count", "dictionary", "binarise"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from runs import TINY_LM, places, until, write_text
+from runs import TINY_LM, alive, places, until, write_text
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
@@ -58,7 +58,7 @@ def test_the_worker_of_a_killed_process_ends_too(runs):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert children
-        until(lambda: not any(map(_alive, children)), 5)
+        until(lambda: not any(map(alive, children)), LIMIT)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -85,21 +85,14 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
         finally:
             if how == signal.SIGINT:
                 os.killpg(sweep.pid, how)
-                assert sweep.wait(10) == 128 + how
+                assert sweep.wait(LIMIT) == 128 + how
             sweep.kill()
     until(lambda: both(WORKER_LOG, "saved at update"), LIMIT)
     assert len(members) >= 2
-    until(lambda: not any(map(_alive, members)), LIMIT)
+    until(lambda: not any(map(alive, members)), LIMIT)
     assert len(list(tmp_path.glob("results/runs/*/*/*/checkpoints/checkpoint_last.pt"))) == 2
     lines = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     if how == signal.SIGINT:
         sentence = "train.py: stopped by Ctrl-C: the runs save where they are; the same command goes on"
         assert [line for line in lines if "stopped by" in line] == [sentence]
     assert not any("Traceback" in line for line in lines)
-
-
-def _alive(process: str) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -81,7 +81,7 @@ def test_a_full_disk_while_training(disk, tmp_path, capsys):
     assert "full" in said(lambda: run_here(cfg), capsys)
     assert not list(folder.rglob("record.json"))
     left = list(folder.rglob("*.pt"))
-    assert all("model" in torch.load(path, weights_only=True) for path in left)
+    assert left and all("model" in torch.load(path, weights_only=True) for path in left)
 
 
 def test_data_that_vanish_before_training_reads_them(tmp_path, capsys, monkeypatch):

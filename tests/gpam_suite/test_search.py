@@ -55,8 +55,10 @@ def test_a_search_that_was_killed_ends_as_it_would_have(tmp_path, trained):
     straight, runs[:] = list(runs), []
     accidents[3] = lambda: os._exit(9)
     if os.fork() == 0:
-        search(configured(tmp_path / "killed", "trials=6"))
-        os._exit(0)
+        try:
+            search(configured(tmp_path / "killed", "trials=6"))
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
     del accidents[3]
     search(configured(tmp_path / "killed", "trials=6"))

@@ -59,7 +59,10 @@ _FIELDS = {
     "recipe": ("recipe of training, `configs/recipe/`", "recipe"),
     "data_checksum": ("SHA-256 of the prepared data", "data.checksum"),
     "config_hash": ("of every setting that can change a number", "config_hash"),
-    "commit": ("commit of this project that the run was made with; `5b56efc` and `a8dbdf7` (early training) are not in its history", "git.commit"),
+    "commit": (
+        "commit that the run was made with; `5b56efc` and `a8dbdf7` (early training) are not in the history",
+        "git.commit",
+    ),
     "processor": ("processor it ran on", "hardware.processor"),
     "gpu": ("GPU it ran on", "hardware.gpu"),
     "started": ("when", "started"),
