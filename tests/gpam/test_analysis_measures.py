@@ -240,6 +240,9 @@ def test_weights_of_both_signs():
     expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert analysis.entropy(weights).tolist() == pytest.approx([expected, 0, 0])
     assert analysis.negative_mass(torch.zeros(2, 2)).item() == 0
+    lost = torch.full((2, 2), math.nan)
+    for measure in (analysis.negative_mass, analysis.entropy, analysis.sharpness, analysis.mean_cosine_similarity):
+        assert measure(lost).isnan().all()
     assert analysis.negative_mass(-torch.eye(2)).item() == 1
 
 
@@ -255,3 +258,5 @@ def test_gradient_norms():
     for name, parameter in model.named_parameters():
         assert found[name] == pytest.approx(math.sqrt(sum(g**2 for g in parameter.grad.flatten().tolist())), rel=1e-5)
     assert analysis.gradient_norms({"only": model[0].weight}) == {"only": found["0.weight"]}
+    model.double()
+    assert analysis.gradient_norms(model) == pytest.approx(found)

@@ -25,6 +25,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpam.attention import Site, build, mechanism_class, names, options_of, reference
+from gpam.attention.backends.workspace import POOL
 from gpam.attention.registry import all_options
 from gpam.errors import UsageError
 
@@ -292,6 +293,37 @@ def test_unknown_option_and_wrong_value(case):
         if hasattr(options_of(name), option) and field.metadata["minimum"] is not None:
             with pytest.raises(UsageError, match="wanted at least"):
                 build(name, site, {option: -5})
+
+
+@every_name
+@pytest.mark.parametrize("wrong", [torch.zeros(1, 5).bool(), torch.zeros(5, 3).bool(), torch.ones(3, 5)])
+def test_a_wrong_padding_mask_is_named_whatever_is_asked_for(case, wrong):
+    called, given = Called(case), inputs()
+    for need_weights in (False, True):
+        with pytest.raises(UsageError, match=r"key_padding_mask must be a bool tensor of shape \[batch=3, source=5\]"):
+            called(given, key_padding_mask=wrong, need_weights=need_weights)
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ({"role": "Decoder"}, "role: got 'Decoder', wanted one of encoder, decoder, cross"),
+        ({"layer": 7, "layers": 4}, "got layer 7 of 4 layers, wanted one of 0 to 3"),
+    ],
+)
+def test_a_place_that_is_none_is_named(place, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        build("cog", Site(EMBED, HEADS, **place))
+
+
+@pytest.mark.parametrize("backend", ["materialised", "tiled"])
+def test_memory_kept_from_inference_mode_serves_a_training(backend):
+    called, given = Called(("dagpam", {})), inputs()
+    called.mechanism.backend = backend
+    POOL.clear()
+    with torch.inference_mode():
+        called(given)
+    called(given)[0].sum().backward()
 
 
 def test_errors_of_single_mechanisms():

@@ -83,6 +83,14 @@ def test_what_cannot_be_converted_stays_and_is_said():
     assert model["known"].mechanism.site.role == "cross" and model["known"].mechanism.site.dropout == 0.25
 
 
+def test_a_module_in_several_places_stays_one():
+    shared = nn.MultiheadAttention(8, 2, batch_first=True)
+    model = nn.ModuleDict({"blocks": nn.ModuleList([shared, shared]), "last": shared})
+    assert set(convert(model, "dagpam", **ZERO).replaced) == {"blocks.0", "blocks.1", "last"}
+    assert type(model["last"]) is MultiheadAttention
+    assert model["blocks"][0] is model["blocks"][1] is model["last"]
+
+
 def test_refusals_leave_the_model_as_it_was():
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
     for mechanism, options, message in (

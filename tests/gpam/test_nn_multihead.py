@@ -125,6 +125,17 @@ def test_a_row_that_sees_nothing_is_the_output_bias_and_has_gradients():
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+def test_parameters_are_drawn_again_as_torch_draws_them():
+    for widths in ({}, {"kdim": 6, "vdim": 4}):
+        ours, theirs = MultiheadAttention(8, 2, **widths), nn.MultiheadAttention(8, 2, **widths)
+        for module in (ours, theirs):
+            torch.manual_seed(3)
+            module._reset_parameters()
+        drawn = theirs.state_dict()
+        del drawn["out_proj.weight"]  # which torch draws once
+        assert all(torch.equal(ours.state_dict()[name], value) for name, value in drawn.items())
+
+
 def test_state_dicts_have_torchs_names():
     for options in ({}, {"kdim": 8}, {"bias": False}):
         stock, ours = pair(**options)

@@ -182,6 +182,12 @@ def test_an_output_layer_that_is_no_plain_product_is_left_to_fairseq():
     assert output_weight(adaptive.decoder) is None
 
 
+def test_a_model_of_fairseqs_with_a_forward_of_its_own_trains():
+    """``transformer_align``'s takes no ``features_only``."""
+    loss, *_, gradients = losses("transformer_align", LabelSmoothedCrossEntropyCriterion, False, [], False, fast=True)
+    assert loss.isfinite() and gradients
+
+
 # ---------------------------------------------------------------------------------------------------------------- Adam
 
 

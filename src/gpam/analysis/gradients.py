@@ -18,5 +18,10 @@ def gradient_norms(parameters: nn.Module | Mapping[str, Tensor] | Iterable[tuple
     found = {name: parameter.grad for name, parameter in parameters if parameter.grad is not None}
     if not found:
         return {}
-    norms = torch.stack([torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in found.values()])
+    norms = torch.stack([_norm(grad) for grad in found.values()])
     return dict(zip(found, norms.tolist(), strict=True))
+
+
+def _norm(grad: Tensor) -> Tensor:
+    """In float32, or in float64 where the gradient is."""
+    return torch.linalg.vector_norm(grad, dtype=torch.promote_types(grad.dtype, torch.float32)).double()

@@ -40,7 +40,7 @@ def mean_cosine_similarity(x: Tensor) -> Tensor:
         raise UsageError(f"got {tokens} token in [..., tokens, width] {list(x.shape)}, wanted at least two to compare")
     x = x.detach().to(torch.float64)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    directions = torch.where(length > 0, x / length, 0.0)
+    directions = torch.where(length == 0, 0.0, x / length)
     # sum over i != j of d_i . d_j = ||sum d_i||^2 - sum ||d_i||^2
     pairs = directions.sum(-2).square().sum(-1) - directions.square().sum((-2, -1))
     return pairs / (tokens * (tokens - 1))

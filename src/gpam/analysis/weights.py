@@ -8,13 +8,14 @@ def negative_mass(weights: Tensor) -> Tensor:
     """``sum max(-P_ij, 0) / sum |P_ij|`` over rows and columns: ``[...]``, in ``[0, 1]``; 0 for the zero matrix."""
     weights = weights.detach().to(torch.float64)
     total = weights.abs().sum((-2, -1))
-    return torch.where(total > 0, ((-weights).clamp(min=0).sum((-2, -1)) / total).nan_to_num(0.0), 0.0)
+    return torch.where(total == 0, 0.0, (-weights).clamp(min=0).sum((-2, -1)) / total)
 
 
 def shares(weights: Tensor) -> Tensor:
     """``|P_ij| / sum_j |P_ij|``: the part that each source has in a row, whatever its sign; zero rows stay zero."""
     size = weights.detach().to(torch.float64).abs()
-    return (size / size.sum(-1, keepdim=True)).nan_to_num(0.0)
+    total = size.sum(-1, keepdim=True)
+    return torch.where(total == 0, 0.0, size / total)
 
 
 def entropy(weights: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpam.attention.backends.problem import check_padding
 from gpam.attention.call import Call, Masks, mask_for
 from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
@@ -53,7 +54,7 @@ class Mechanism(nn.Module):
     @classmethod
     def used_at(cls, site: Site, options: Any) -> bool:
         """Whether this mechanism stands at ``site``; where it does not, the model keeps softmax."""
-        return True
+        return cls.facts.cross or site.role != "cross"
 
     def weights(
         self,
@@ -104,6 +105,7 @@ class Mechanism(nn.Module):
     def _masks(
         self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool, attn_mask: Tensor | None
     ) -> Masks:
+        check_padding(key_padding_mask, len(q), k.shape[2])
         if attn_mask is not None:
             attn_mask = mask_for(type(self).__name__, attn_mask, q, k.shape[2], self.takes_bias)
         return Masks(key_padding_mask, causal, attn_mask)

@@ -4,11 +4,11 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from gpam.attention.base import Mechanism
 from gpam.attention.options import make_options
-from gpam.attention.site import Site
+from gpam.attention.site import Role, Site
 from gpam.errors import UsageError, did_you_mean
 
 _MECHANISMS: dict[str, type[Mechanism]] = {}
@@ -67,6 +67,10 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
         raise UsageError(
             f"got {site.num_heads} attention heads for a width of {site.embed_dim}, wanted a number that divides it"
         )
+    if site.role not in get_args(Role):
+        raise UsageError(f"role: got {site.role!r}, wanted one of {', '.join(get_args(Role))}")
+    if not 0 <= site.layer < site.layers:
+        raise UsageError(f"got layer {site.layer} of {site.layers} layers, wanted one of 0 to {site.layers - 1}")
     mechanism = mechanism_class(name)
     if not isinstance(options, mechanism.Options):
         options = options_of(name, options)

@@ -32,7 +32,8 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
 
     Known are ``torch.nn.MultiheadAttention`` (by itself and in ``nn.Transformer``'s layers) and every model of Hugging
     Face's transformers that computes attention through its attention interface (GPT-2, BERT, ViT, Llama and others).
-    Weights are kept; what the mechanism learns beside them starts as its options say. daGPAM with both lambdas 0 gives
+    Weights are kept, and a module that stands in several places stays one; what the mechanism learns beside them starts
+    as its options say. daGPAM with both lambdas 0 gives
     the old model's output. ``convert(model, "softmax")`` puts back what was there, with the weights of now.
 
     An optimiser made before knows nothing of new parameters: make it afterwards.
@@ -83,7 +84,7 @@ class _Found:
 
 def _torch_modules(model: nn.Module) -> Iterator[_Found]:
     for path, parent in model.named_modules():
-        for name, child in parent.named_children():
+        for name, child in parent._modules.items():  # one that stands in several places at each of them
             if isinstance(child, nn.MultiheadAttention):
                 if isinstance(parent, nn.TransformerDecoderLayer):
                     role: Role = "cross" if name == "multihead_attn" else "decoder"
@@ -101,13 +102,16 @@ def _why_left(module: nn.MultiheadAttention) -> str | None:
 
 
 def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list[tuple[_Found, nn.Module]]:
-    """The new module for each, weights taken over; torch's random state is left as it was."""
-    layers = {role: sum(entry.role == role for entry in known) for role in ("encoder", "decoder", "cross")}
+    """The new module for each, one where it was one, weights taken over; torch's random state is left as it was."""
+    distinct = {entry.module: entry.role for entry in reversed(known)}
+    layers = {role: sum(own == role for own in distinct.values()) for role in ("encoder", "decoder", "cross")}
     seen, stacks = dict.fromkeys(layers, 0), {role: StackMemory() for role in layers}
-    exchanges = []
+    made: dict[nn.Module, nn.Module] = {}
     with torch.random.fork_rng(devices=[]):
         for entry in known:
-            old, layer = entry.module, seen[entry.role]
+            if (old := entry.module) in made:
+                continue
+            layer = seen[entry.role]
             seen[entry.role] += 1
             shape = {
                 "dropout": old.dropout,
@@ -127,8 +131,8 @@ def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list
             for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
                 setattr(new, name, getattr(old, name))
             new.out_proj = old.out_proj
-            exchanges.append((entry, new.train(old.training)))
-    return exchanges
+            made[old] = new.train(old.training)
+    return [(entry, made[entry.module]) for entry in known]
 
 
 def _mind_nested_tensors(model: nn.Module) -> None:

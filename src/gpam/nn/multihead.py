@@ -70,9 +70,13 @@ class MultiheadAttention(nn.MultiheadAttention):
             device=device,
             dtype=dtype,
         )
+        self.mechanism: Mechanism = built.to(device=device, dtype=dtype)
+
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
         # What torch's encoder layers ask before they compute softmax attention themselves, without calling this module.
         self._qkv_same_embed_dim = False
-        self.mechanism: Mechanism = built.to(device=device, dtype=dtype)
 
     def forward(
         self,

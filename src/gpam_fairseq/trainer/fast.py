@@ -19,12 +19,13 @@ from gpam_fairseq.trainer.adam import fused_step
 from gpam_fairseq.trainer.cross_entropy import cross_entropy
 from gpam_fairseq.trainer.dropout import dropout
 from gpam_fairseq.trainer.memory import keep_memory
+from gpam_fairseq.trainer.replacing import replaced
 
 import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.models import FairseqDecoder
-from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.models import FairseqDecoder, FairseqLanguageModel
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.optim.adam import Adam
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from gpam.attention.base import Mechanism
 
 log = logging.getLogger(__name__)
+_WITHOUT_PRODUCT = (TransformerModelBase.forward, FairseqLanguageModel.forward)  # where features_only=True asks so
 
 
 @contextlib.contextmanager
@@ -41,15 +43,11 @@ def fast_step() -> Iterator[None]:
         log.warning("matrix products: %s", products.state().why)
     keep_memory()
     with contextlib.ExitStack() as originals:
-        for owner, name, replacement in (
-            (FairseqDropout, "forward", _dropout),
-            (Mechanism, "dropped", _dropped),
-            (CrossEntropyCriterion, "forward", _chunked(CrossEntropyCriterion)),
-            (LabelSmoothedCrossEntropyCriterion, "forward", _chunked(LabelSmoothedCrossEntropyCriterion)),
-            (Adam, "step", fused_step),
-        ):
-            originals.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, replacement)
+        originals.enter_context(replaced(FairseqDropout, forward=_dropout))
+        originals.enter_context(replaced(Mechanism, dropped=_dropped))
+        for criterion in (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion):
+            originals.enter_context(replaced(criterion, forward=_chunked(criterion)))
+        originals.enter_context(replaced(Adam, step=fused_step))
         yield
 
 
@@ -85,7 +83,7 @@ def _chunked(criterion_class: type) -> Any:
         bare = model
         while not hasattr(bare, "decoder") and hasattr(bare, "module"):  # of a wrapper for many devices
             bare = bare.module
-        weight = output_weight(getattr(bare, "decoder", None))
+        weight = output_weight(bare.decoder) if type(bare).forward in _WITHOUT_PRODUCT else None
         left_out = getattr(criterion, "ignore_prefix_size", 0) or getattr(criterion, "report_accuracy", False)
         if weight is None or not reduce or left_out or type(criterion).compute_loss is not compute_loss:
             return stock(criterion, model, sample, reduce)

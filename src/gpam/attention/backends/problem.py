@@ -113,13 +113,7 @@ def make_problem(
             f"dropout_on must be one of {', '.join(DROPOUT_PLACES)}, got {dropout_on!r}"
             f"{did_you_mean(dropout_on, DROPOUT_PLACES)}"
         )
-    if key_padding_mask is not None and (
-        key_padding_mask.dtype != torch.bool or tuple(key_padding_mask.shape) != (batch, source)
-    ):
-        raise UsageError(
-            f"key_padding_mask must be a bool tensor of shape [batch={batch}, source={source}] (True = padding), "
-            f"got {key_padding_mask.dtype} of shape {list(key_padding_mask.shape)}"
-        )
+    check_padding(key_padding_mask, batch, source)
     if len(weights) != len(queries):
         raise UsageError(f"one weight a branch is needed: got {len(weights)} weights for {len(queries)} queries")
     if key_padding_mask is not None:
@@ -136,6 +130,15 @@ def make_problem(
         dropout_on,
         plain=len(queries) == 1 and isinstance(weights[0], int | float) and weights[0] == 1,
     )
+
+
+def check_padding(mask: Tensor | None, batch: int, source: int) -> None:
+    """UsageError where a ``key_padding_mask`` is not bool ``[batch, source]``."""
+    if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != (batch, source)):
+        raise UsageError(
+            f"key_padding_mask must be a bool tensor of shape [batch={batch}, source={source}] (True = padding), "
+            f"got {mask.dtype} of shape {list(mask.shape)}"
+        )
 
 
 def checked_attn_mask(attn_mask: Tensor, full: tuple[int, int, int, int]) -> Tensor:

@@ -28,7 +28,8 @@ class _Pool(threading.local):
         """At least ``size`` elements of whatever the last user left there."""
         key = use, dtype, device
         if key not in self._buffers or self._buffers[key].numel() < size:
-            self._buffers[key] = torch.empty(size, dtype=dtype, device=device)
+            with torch.inference_mode(False):  # a call outside of that mode could not write to it
+                self._buffers[key] = torch.empty(size, dtype=dtype, device=device)
         return self._buffers[key]
 
     def clear(self) -> None:

@@ -77,10 +77,6 @@ class ContraNorm(Softmax):
         super().__init__(site, options)
         self._followed = True  # by after_block, the last time
 
-    @classmethod
-    def used_at(cls, site: Site, options: ContraNormOptions) -> bool:
-        return site.role != "cross"
-
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if not self._followed:
             warnings.warn(

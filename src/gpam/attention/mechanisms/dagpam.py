@@ -133,7 +133,7 @@ class DaGPAM(Mechanism):
         _check_equal(options)
         self.query_neg = self._square_map()
         self.key_neg = self._square_map() if options.negative_key == "separate" else None
-        self.reset_parameters()
+        self._start_maps()
         if options.lambdas == "fixed":
             self.lambda_pos: float | Tensor = options.lambda_pos
             self.lambda_neg: float | Tensor = options.lambda_neg
@@ -153,7 +153,7 @@ class DaGPAM(Mechanism):
         heads = (self.site.num_heads,) if self.options.query_neg_heads == "per_head" else ()
         return nn.Parameter(torch.empty(*heads, self.site.head_dim, self.site.head_dim))
 
-    def reset_parameters(self) -> None:
+    def _start_maps(self) -> None:
         """``W_Q^-`` as the options say; a separate negative key starts as the positive one (``W_K^- = I``)."""
         identity = torch.eye(self.site.head_dim)
         with torch.no_grad():

@@ -59,10 +59,6 @@ class GFSA(Mechanism):
         super().__init__(site, options)
         self.high_order = nn.Parameter(torch.zeros(site.num_heads))
 
-    @classmethod
-    def used_at(cls, site: Site, options: GFSAOptions) -> bool:
-        return site.role != "cross"
-
     @property
     def factors(self) -> tuple[float, Tensor, Tensor]:
         """The factors of ``I``, ``A`` and ``A^2``."""

@@ -65,10 +65,6 @@ class NeuTRENO(Softmax):
                 stacklevel=3,
             )
 
-    @classmethod
-    def used_at(cls, site: Site, options: NeuTRENOOptions) -> bool:
-        return site.role != "cross"
-
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         output, weights = super()._attend(call)
         own = own_value(call.v, call.q.shape[2], None)

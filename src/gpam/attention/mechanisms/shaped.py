@@ -17,8 +17,6 @@ attention; the source's width-dependent temperature of the softmax is not used t
 target has no own position: it keeps softmax.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -50,10 +48,6 @@ class Shaped(AffineSoftmax):
     def __init__(self, site: Site, options: NoOptions) -> None:
         super().__init__(site, options)
         self.identity, self.attention, self.center = (nn.Parameter(torch.ones(site.num_heads)) for _ in range(3))
-
-    @classmethod
-    def used_at(cls, site: Site, options: Any) -> bool:
-        return site.role != "cross"
 
     @property
     def factors(self) -> tuple[Tensor, Tensor, Tensor]:
