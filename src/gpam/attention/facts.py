@@ -15,10 +15,9 @@ class Facts:
     """One row of the catalogue of mechanisms.
 
     ``row_sum`` and ``weight_range`` are words; the numbers for a built module are its :meth:`Mechanism.row_sum` and
-    :meth:`Mechanism.weight_range`. Where ``cross`` is false, cross attention keeps softmax. ``limits`` says why
-    something is not supported, and must say so where ``causal``, ``cross`` or ``incremental`` is false; ``note`` says
-    what else a reader of the row has to know. ``departures`` says where ours is not what its source or the authors'
-    code has, and what was chosen where they say nothing.
+    :meth:`Mechanism.weight_range`. Where ``cross`` is false, cross attention keeps softmax. ``limits`` says why;
+    ``note`` says what else a reader of the row has to know. ``departures`` says where ours is not what its source or
+    the authors' code has, and what was chosen where they say nothing.
 
     ``extra_parameters(site, options)`` counts parameters beyond those of softmax attention at a site where the
     mechanism stands. ``flops(site, target, source, options)`` counts the forward operations of the core for one
@@ -33,9 +32,7 @@ class Facts:
     negative: bool
     extra_parameters: Callable[[Site, Any], int]
     flops: Callable[[Site, int, int, Any], int]
-    causal: bool = True
     cross: bool = True
-    incremental: bool = True
     limits: str = ""
     note: str = ""
     departures: str = "none known"

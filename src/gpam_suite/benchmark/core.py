@@ -119,7 +119,7 @@ def _contender(name: str, peer: Peer, inputs: Inputs, wanted: dict[str, list[Ten
     shape, of = inputs.shape, peer.of
     facts = mechanism_class(of).facts
     role = "decoder" if shape.causal else "encoder" if inputs.source == shape.length else "cross"
-    if (shape.causal and not facts.causal) or (role == "cross" and not facts.cross):
+    if role == "cross" and not facts.cross:
         raise UsageError(facts.limits)
     if not inputs.whole and of not in SUMS:  # only their rows follow from the queries of that row alone
         raise UsageError("too long to be checked whole")

@@ -10,8 +10,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from gpam.attention import mechanism_class, names
-from gpam.errors import UsageError
+from gpam.attention import names
 from gpam_suite.benchmark.comparison import Contender, Maker, Settings, relative_error
 from gpam_suite.benchmark.counting import count_flops
 from gpam_suite.benchmark.models import (
@@ -106,8 +105,6 @@ def decoding(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], M
     data["target"] = data["target"].clamp(min=FIRST)  # fairseq gives its padding positions only to whole prefixes
 
     def make(of: str, model: nn.Module, wanted: Wanted) -> Contender:
-        if not mechanism_class(of).facts.incremental:
-            raise UsageError(mechanism_class(of).facts.limits)
         model.eval()
         model.make_generation_fast_(need_attn=False)
         with torch.no_grad():

@@ -21,19 +21,18 @@ def catalogue(measured: Path = MEASURED) -> str:
     times, devices = _times(measured)
     softmax = mechanism_class("softmax").facts.flops(SITE, LENGTH, LENGTH, None)
     works = ["Mechanism", "Formula", "Row sum", "Weights lie in", "Negative", "Source"]
-    costs = ["Mechanism", "Extra parameters", "Core FLOPs ×", *CASES.values(), "Causal", "Cross", "Incremental"]
+    costs = ["Mechanism", "Extra parameters", "Core FLOPs ×", *CASES.values(), "Cross"]
     formulas, prices, limits, options = [], [], [], []
     for name in names():
         mechanism = mechanism_class(name)
         facts, defaults = mechanism.facts, mechanism.Options()
         negative = "yes" if facts.negative else "no"
         formulas.append([name, f"`{facts.formula}`", facts.row_sum, facts.weight_range, negative, facts.source])
-        supported = ["yes" if flag else "no" for flag in (facts.causal, facts.cross, facts.incremental)]
         ratio = facts.flops(SITE, LENGTH, LENGTH, defaults) / softmax
         measured_ratios = [times.get((case, name), "not measured") for case in CASES]
-        prices.append(
-            [name, f"{facts.extra_parameters(SITE, defaults):,}", f"{ratio:.2f}", *measured_ratios, *supported]
-        )
+        cross = "yes" if facts.cross else "no"
+        extra = f"{facts.extra_parameters(SITE, defaults):,}"
+        prices.append([name, extra, f"{ratio:.2f}", *measured_ratios, cross])
         limits += [f"- {name}: {text}." for text in (facts.limits, facts.note) if text]
         options += [
             [name, f"`{field.name}`", f"`{field.default}`", field.metadata["help"]]
@@ -54,8 +53,8 @@ def catalogue(measured: Path = MEASURED) -> str:
             f"Cost at default options. Extra parameters of one module ({heads}); FLOPs of the core as a ratio "
             f"to softmax at {LENGTH} tokens, projections left out, causality not counted; time of a training step "
             "as a ratio to stock fairseq's softmax, both by fairseq's own step; the suite's is faster "
-            f"([performance](performance.md); `make benchmark`; {' / '.join(devices) or MISSING}). Cross: where it "
-            "says no, cross attention keeps softmax.",
+            f"([performance](performance.md); `make benchmark`; {' / '.join(devices) or MISSING}). All work "
+            "causally and decode step by step. Cross: where it says no, cross attention keeps softmax.",
             "",
             markdown(costs, prices),
             *limits,
