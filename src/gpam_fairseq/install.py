@@ -10,7 +10,7 @@ from fairseq.modules import LayerDropModuleList, MultiheadAttention
 from torch import nn
 
 from gpam.attention import Site, build, mechanism_class, options_of
-from gpam.attention.base import StackMemory
+from gpam.attention.base import places
 from gpam.attention.functional import checked_backend
 from gpam.attention.site import Role
 from gpam.errors import UsageError
@@ -31,17 +31,12 @@ def install_attention(model: nn.Module, attention: str, options: Mapping[str, An
     found = list(_stock_attention(model))
     if not found:
         raise UsageError(f"{type(model).__name__} has no attention module of stock fairseq to replace by '{attention}'")
-    layers = {role: sum(1 for *_, other in found if other == role) for role in ("encoder", "decoder", "cross")}
-    seen = dict.fromkeys(layers, 0)
-    stacks = {role: StackMemory() for role in layers}
     with torch.random.fork_rng(devices=[]):
-        for parent, name, module, role in found:
-            site = Site(
-                module.embed_dim, module.num_heads, role, seen[role], layers[role], dropout=module.dropout_module.p
-            )
-            seen[role] += 1
+        for (parent, name, module, role), place in zip(found, places([role for *_, role in found]), strict=True):
+            dropout = module.dropout_module.p
+            site = Site(module.embed_dim, module.num_heads, role, place.layer, place.layers, dropout)
             installed = GPAMMultiheadAttention(module, build(attention, site, checked))
-            installed.mechanism.stack = stacks[role]
+            installed.mechanism.stack = place.stack
             installed.mechanism.backend = backend
             setattr(parent, name, installed)
             if installed.acts_after_block:

@@ -1,6 +1,8 @@
 """What a mechanism is: the part of multi-head attention between the projections and the output projection."""
 
-from typing import Any, ClassVar
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from gpam.attention.backends.problem import check_padding
 from gpam.attention.call import Call, Masks, mask_for
 from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
-from gpam.attention.site import Site
+from gpam.attention.site import Role, Site
 from gpam.errors import UsageError
 
 
@@ -24,6 +26,23 @@ class StackMemory:
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return StackMemory, ()
+
+
+class Place(NamedTuple):
+    """Which of the ``layers`` of its stack a module is, from 0, and what that stack shares."""
+
+    layer: int
+    layers: int
+    stack: StackMemory
+
+
+def places(roles: Sequence[Role]) -> Iterator[Place]:
+    """Of a model's attention modules, in order, by their ``roles``: those of one role are a stack."""
+    layers, seen = Counter(roles), Counter[Role]()
+    stacks = {role: StackMemory() for role in layers}
+    for role in roles:
+        yield Place(seen[role], layers[role], stacks[role])
+        seen[role] += 1
 
 
 class Mechanism(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gpam.attention import options_of
-from gpam.attention.base import StackMemory
+from gpam.attention.base import places
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 from gpam.nn import hugging_face
@@ -103,16 +103,12 @@ def _why_left(module: nn.MultiheadAttention) -> str | None:
 
 def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list[tuple[_Found, nn.Module]]:
     """The new module for each, one where it was one, weights taken over; torch's random state is left as it was."""
-    distinct = {entry.module: entry.role for entry in reversed(known)}
-    layers = {role: sum(own == role for own in distinct.values()) for role in ("encoder", "decoder", "cross")}
-    seen, stacks = dict.fromkeys(layers, 0), {role: StackMemory() for role in layers}
+    roles: dict[nn.MultiheadAttention, Role] = {}
+    for entry in known:
+        roles.setdefault(entry.module, entry.role)
     made: dict[nn.Module, nn.Module] = {}
     with torch.random.fork_rng(devices=[]):
-        for entry in known:
-            if (old := entry.module) in made:
-                continue
-            layer = seen[entry.role]
-            seen[entry.role] += 1
+        for (old, role), place in zip(roles.items(), places(list(roles.values())), strict=True):
             shape = {
                 "dropout": old.dropout,
                 "bias": old.in_proj_bias is not None,
@@ -125,9 +121,9 @@ def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list
             if mechanism == "softmax":
                 new: nn.MultiheadAttention = nn.MultiheadAttention(old.embed_dim, old.num_heads, **shape)
             else:
-                place = {"role": entry.role, "layer": layer, "layers": layers[entry.role]}
-                new = MultiheadAttention(old.embed_dim, old.num_heads, mechanism, **shape, **place, **options)
-                new.mechanism.stack = stacks[entry.role]
+                where = {"role": role, "layer": place.layer, "layers": place.layers}
+                new = MultiheadAttention(old.embed_dim, old.num_heads, mechanism, **shape, **where, **options)
+                new.mechanism.stack = place.stack
             for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
                 setattr(new, name, getattr(old, name))
             new.out_proj = old.out_proj

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
-from gpam.attention.base import Mechanism, StackMemory
+from gpam.attention.base import Mechanism, places
 from gpam.attention.reference import merge_heads
 from gpam.attention.site import Role
 from gpam.errors import UsageError
@@ -42,16 +42,13 @@ class Attentions:
                 f"attention '{mechanism}' makes a map of the block's input, which transformers' attention interface "
                 "does not pass on: it cannot be put into such a model"
             )
-        layers = {role: sum(entry.role == role for entry in self.known) for role in ("encoder", "decoder", "cross")}
-        seen, stacks = dict.fromkeys(layers, 0), {role: StackMemory() for role in layers}
         mechanisms = []
         with torch.random.fork_rng(devices=[]):
-            for entry in self.known:
-                site = Site(entry.heads * entry.head_dim, entry.heads, entry.role, seen[entry.role], layers[entry.role])
-                seen[entry.role] += 1
+            for entry, place in zip(self.known, places([entry.role for entry in self.known]), strict=True):
+                site = Site(entry.heads * entry.head_dim, entry.heads, entry.role, place.layer, place.layers)
                 like = next(parameter for parameter in entry.module.parameters() if parameter.is_floating_point())
                 new = build(mechanism, site, options).to(like.device, like.dtype).train(entry.module.training)
-                new.stack = stacks[entry.role]
+                new.stack = place.stack
                 mechanisms.append(new)
         return Installation(self, mechanism, mechanisms)
 
