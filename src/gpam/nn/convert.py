@@ -33,8 +33,8 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
     Known are ``torch.nn.MultiheadAttention`` (by itself and in ``nn.Transformer``'s layers) and every model of Hugging
     Face's transformers that computes attention through its attention interface (GPT-2, BERT, ViT, Llama and others).
     Weights are kept, and a module that stands in several places stays one; what the mechanism learns beside them starts
-    as its options say. daGPAM with both lambdas 0 gives
-    the old model's output. ``convert(model, "softmax")`` puts back what was there, with the weights of now.
+    as its options say. daGPAM with both lambdas 0 gives the old model's output. ``convert(model, "softmax")`` puts back
+    what was there, with the weights of now.
 
     An optimiser made before knows nothing of new parameters: make it afterwards.
 

@@ -42,12 +42,13 @@ def fast_step() -> Iterator[None]:
     if products.state().slow:
         log.warning("matrix products: %s", products.state().why)
     keep_memory()
-    with contextlib.ExitStack() as originals:
-        originals.enter_context(replaced(FairseqDropout, forward=_dropout))
-        originals.enter_context(replaced(Mechanism, dropped=_dropped))
-        for criterion in (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion):
-            originals.enter_context(replaced(criterion, forward=_chunked(criterion)))
-        originals.enter_context(replaced(Adam, step=fused_step))
+    with (
+        replaced(FairseqDropout, forward=_dropout),
+        replaced(Mechanism, dropped=_dropped),
+        replaced(CrossEntropyCriterion, forward=_chunked(CrossEntropyCriterion)),
+        replaced(LabelSmoothedCrossEntropyCriterion, forward=_chunked(LabelSmoothedCrossEntropyCriterion)),
+        replaced(Adam, step=fused_step),
+    ):
         yield
 
 

@@ -57,11 +57,17 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{round(value):,}"
 
 
-def p_value(value: float | None) -> str:
-    """Three decimals, never a bare zero."""
+def p_number(value: float | None) -> str:
+    """Three decimals, never a bare zero, and a fourth where three would hide on which side of 0.05 it is."""
     if value is None:
         return MISSING
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+    return "< 0.001" if value < 0.001 else f"{value:.4f}" if abs(value - 0.05) < 0.0005 else f"{value:.3f}"
+
+
+def p_value(value: float | None) -> str:
+    """:func:`p_number` for a sentence: ``p = 0.012``."""
+    number = p_number(value)
+    return number if value is None else f"p {number}" if value < 0.001 else f"p = {number}"
 
 
 def exact(value: float | int | str | None) -> str:

@@ -65,8 +65,8 @@ def modules(observations: list[Observation]) -> dict[str, dict[str, Any]]:
     for path in observations[0].attention:
         seen = [observation.attention[path] for observation in observations]
         site = seen[0].module.mechanism.site
-        found[path] = {"role": site.role, "layer": site.layer, "shown": seen[0].shown}
-        found[path] |= _means(list(map(_of_weights, seen)))
+        where = {"role": site.role, "layer": site.layer, "shown": seen[0].shown}
+        found[path] = where | _means([_of_weights(one) for one in seen])
     return found
 
 

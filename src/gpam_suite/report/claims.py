@@ -9,7 +9,7 @@ import yaml
 
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
-from gpam_suite.common.formatting import MISSING, number, percent
+from gpam_suite.common.formatting import MISSING, number, p_number, percent
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER
@@ -132,7 +132,7 @@ def _inside(found: Finding) -> list[str]:
                 one.quantity,
                 *means,
                 formatting.estimate(tested.estimate, tested.low, tested.high, 3) if tested else MISSING,
-                *(f"{going.rho:+.2f} (p {_p(going.p_value)})" if going else MISSING for going in one.with_score),
+                *(f"{going.rho:+.2f} (p {p_number(going.p_value)})" if going else MISSING for going in one.with_score),
             ]
         )
     if not lines:
@@ -164,18 +164,11 @@ def _row(found: Finding, one: Comparison) -> list[str]:
         *one.labels,
         str(len(one.seeds)),
         _interval(found, one),
-        _p(one.gain.p_value),
-        "primary" if one.primary and not found.claim.secondary else _p(one.holm),
-        _p(None if tests is None else tests.p_above),
-        _p(None if tests is None else tests.p_value),
+        p_number(one.gain.p_value),
+        "primary" if one.primary and not found.claim.secondary else p_number(one.holm),
+        p_number(None if tests is None else tests.p_above),
+        p_number(None if tests is None else tests.p_value),
     ]
-
-
-def _p(value: float | None) -> str:
-    """Three decimals, and a fourth where three would hide on which side of 0.05 it is."""
-    if value is None:
-        return MISSING
-    return "< 0.001" if value < 0.001 else f"{value:.4f}" if abs(value - 0.05) < 0.0005 else f"{value:.3f}"
 
 
 def _gain(found: Finding, value: float | None) -> str:

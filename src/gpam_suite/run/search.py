@@ -115,12 +115,18 @@ def _queue_what_was_killed(study: optuna.Study) -> None:
             study.enqueue_trial(trial.params)
 
 
+def _values(trial: optuna.Trial | optuna.trial.FrozenTrial) -> dict[str, float]:
+    """The options as they are trained: suggestions have more digits."""
+    return {name: round(value, 6) for name, value in trial.params.items()}
+
+
 def _try(study: optuna.Study, base: DictConfig, options: dict[str, dict[str, float]]) -> None:
     trial = study.ask()
-    values = {name: round(trial.suggest_float(name, **range_), 6) for name, range_ in options.items()}
+    for name, range_ in options.items():
+        trial.suggest_float(name, **range_)
+    values = _values(trial)
     cfg = OmegaConf.merge(base, {"model": values})
     trial.set_user_attr("folder", str(folder_of(cfg)))
-    trial.set_user_attr("values", values)  # as trained: suggestions have more digits
     log.info("trial %d: %s", trial.number + 1, ", ".join(f"{name}={value}" for name, value in values.items()))
     try:
         run(cfg)
@@ -150,11 +156,12 @@ def _result(study: optuna.Study, options: list[str]) -> Section:
     lines = []
     for trial in (best, *others):
         outcome = "lost" if trial.value is None else f"{trial.value:.3f}"
-        values = [str(trial.user_attrs["values"][name]) for name in options]
-        lines.append([*values, outcome, trial.user_attrs["folder"]])
+        values = _values(trial)
+        lines.append([*(str(values[name]) for name in options), outcome, trial.user_attrs["folder"]])
     section = Section(f"{study.study_name}: {plural(len(lines), 'trial')}")
     section.blocks.append(Table([*options, "Validation loss (bits)", "Run"], lines))
     if best.value is not None:
-        chosen = " ".join(f"model.{name}={best.user_attrs['values'][name]}" for name in options)
+        values = _values(best)
+        chosen = " ".join(f"model.{name}={values[name]}" for name in options)
         section.blocks.append(f"Best on the validation set: {chosen}. Train it with other seeds before you believe it.")
     return section

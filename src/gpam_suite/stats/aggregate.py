@@ -208,7 +208,8 @@ def aggregate(records: list[Record]) -> Aggregate:
     usual, changes = _changes(settings)
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        own = [*_own_options(record), *(f"{name}={value}" for name, value in changes[record].items())]
+        own = changed_options(record["overrides_label"])
+        own += [f"{name}={value}" for name, value in changes[record].items()]
         groups.setdefault((record["model"], ",".join(own) or DEFAULT_OPTIONS), []).append(record)
     for group in groups.values():
         _refuse_repeated(group)
@@ -283,8 +284,8 @@ def _changes(settings: Settings) -> tuple[dict[str, str], dict[Record, dict[str,
     return {names[key]: _shown(usual.get(key)) for key in keys}, {record: {} for record in settings} | changes
 
 
-def _own_options(record: Record) -> list[str]:
-    label = record["overrides_label"]
+def changed_options(label: str) -> list[str]:
+    """The options in an ``overrides_label``, as ``name=value``; none where all are the model's own."""
     return [] if label == DEFAULT_OPTIONS else label.split(",")
 
 
@@ -300,7 +301,7 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     """The row is called by the options that are not its model's own, by its two ``lambdas`` where the model's rows vary
     them, and by what it was trained with where that is not as usual."""
     first = group[0]
-    shown = [option for option in _own_options(first) if not _LAMBDA.match(option)]
+    shown = [option for option in changed_options(first["overrides_label"]) if not _LAMBDA.match(option)]
     if lambdas:
         shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
     label = f"{first['model_label']} ({', '.join(shown)})" if shown else first["model_label"]

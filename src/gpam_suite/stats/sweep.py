@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpam_suite.stats.aggregate import LAMBDA_LABELS, Row
+from gpam_suite.stats.aggregate import LAMBDA_LABELS, Row, changed_options
 
 _SYMBOLS = {"lambda_pos": r"$\lambda_+$", "lambda_neg": r"$\lambda_-$"}
 _FEWEST = 3  # points of a line
@@ -45,5 +45,5 @@ def find_sweeps(rows: Sequence[Row]) -> list[Sweep]:
 
 
 def _varies_lambdas_alone(row: Row) -> bool:
-    changed = [] if row.has_own_options else row.overrides_label.split(",")
+    changed = changed_options(row.overrides_label)
     return LAMBDA_LABELS.keys() <= row.options.keys() and all(one.partition("=")[0] in LAMBDA_LABELS for one in changed)
