@@ -91,6 +91,25 @@ def test_a_module_in_several_places_stays_one():
     assert model["blocks"][0] is model["blocks"][1] is model["last"]
 
 
+def test_hooks_stay_and_can_be_removed():
+    model, seen = transformer(), []
+    attention = model.encoder.layers[0].self_attn
+    handles = [
+        attention.register_forward_pre_hook(lambda module, given: seen.append("before")),
+        attention.register_forward_hook(lambda module, given, kwargs, output: seen.append("after"), with_kwargs=True),
+        attention.register_full_backward_hook(lambda module, wrt, grad: seen.append("gradient")),
+    ]
+    for mechanism in ("dagpam", "softmax"):
+        convert(model, mechanism)
+        model(*sentences()).sum().backward()
+        assert seen == ["before", "after", "gradient"]
+        seen.clear()
+    for handle in handles:
+        handle.remove()
+    model(*sentences()).sum().backward()
+    assert not seen
+
+
 def test_refusals_leave_the_model_as_it_was():
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
     for mechanism, options, message in (

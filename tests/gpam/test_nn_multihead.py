@@ -209,6 +209,18 @@ def test_autocast_and_checkpointing():
         assert_close(got, wanted)
 
 
+@pytest.mark.parametrize("name", ALONE)
+def test_shapes_without_data(name):
+    """torch's meta device, on which models too large for a machine are laid out."""
+    layer = MultiheadAttention(8, 2, name, batch_first=True, device="meta")
+    x = torch.empty(3, 5, 8, device="meta", requires_grad=True)
+    padding = torch.empty(3, 5, device="meta")  # as torch's layers hand it on
+    for need_weights in (False, True):
+        output, weights = layer(x, x, x, key_padding_mask=padding, need_weights=need_weights)
+        output.sum().backward()
+        assert output.shape == x.grad.shape == x.shape and (weights is not None) == need_weights
+
+
 def test_compiled_in_one_graph():
     """Up to torch's own code generator, which takes half a minute."""
     torch.manual_seed(0)

@@ -74,7 +74,8 @@ def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bi
     if takes_bias or attn_mask.dtype == torch.bool:
         return attn_mask
     hidden = hidden_by(attn_mask)
-    if (attn_mask.masked_fill(hidden, 0) != 0).any():
+    adds = attn_mask.masked_fill(hidden, 0) != 0
+    if not adds.is_meta and adds.any():
         raise UsageError(
             f"attention '{mechanism}' is no softmax of scores that a bias could be added to: got an attn_mask "
             "that adds, wanted one that only hides (booleans, or 0 and -inf)"

@@ -9,6 +9,7 @@ that is free.  A query that sees no key has zero output and passes no gradient. 
 fused backends: it raises an error.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import torch
@@ -157,12 +158,13 @@ def sum_of_softmaxes(
     ``(1, -1)`` with a second query of zeros.
     """
     device = v.device.type
-    if torch.is_autocast_enabled(device):
+    has_autocast = torch.amp.is_autocast_available(device)  # torch's meta device has none
+    if has_autocast and torch.is_autocast_enabled(device):
         keys = (keys,) if isinstance(keys, Tensor) else keys
         dtype = torch.get_autocast_dtype(device)
         *tensors, v = (tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in (*queries, *keys, v))
         queries, keys = tensors[: len(queries)], tensors[len(queries) :]
-    with torch.autocast(device, enabled=False):
+    with torch.autocast(device, enabled=False) if has_autocast else contextlib.nullcontext():
         problem = make_problem(
             queries,
             keys,

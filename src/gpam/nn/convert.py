@@ -32,9 +32,9 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
 
     Known are ``torch.nn.MultiheadAttention`` (by itself and in ``nn.Transformer``'s layers) and every model of Hugging
     Face's transformers that computes attention through its attention interface (GPT-2, BERT, ViT, Llama and others).
-    Weights are kept, and a module that stands in several places stays one; what the mechanism learns beside them starts
-    as its options say. daGPAM with both lambdas 0 gives the old model's output. ``convert(model, "softmax")`` puts back
-    what was there, with the weights of now.
+    Weights and hooks are kept, and a module that stands in several places stays one; what the mechanism learns beside
+    them starts as its options say. daGPAM with both lambdas 0 gives the old model's output. ``convert(model,
+    "softmax")`` puts back what was there, with the weights of now.
 
     An optimiser made before knows nothing of new parameters: make it afterwards.
 
@@ -127,6 +127,9 @@ def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list
             for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
                 setattr(new, name, getattr(old, name))
             new.out_proj = old.out_proj
+            # Hooks stay, and their handles remove them as before: the same dictionaries.
+            hooks = {name: held for name, held in vars(old).items() if name.startswith(("_forward_", "_backward_"))}
+            vars(new).update(hooks, _is_full_backward_hook=old._is_full_backward_hook)
             made[old] = new.train(old.training)
     return [(entry, made[entry.module]) for entry in known]
 

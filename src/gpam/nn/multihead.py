@@ -162,7 +162,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         if key_padding_mask is not None and key_padding_mask.is_floating_point():
             # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
             hidden = key_padding_mask.isneginf()
-            if torch.compiler.is_compiling() or bool((key_padding_mask.masked_fill(hidden, 0) != 0).any()):
+            adds = key_padding_mask.masked_fill(hidden, 0) != 0
+            if torch.compiler.is_compiling() or (not adds.is_meta and bool(adds.any())):
                 return {"attn_mask": _sum(key_padding_mask[:, None, None, :], attn_mask)}
             key_padding_mask = hidden
         return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
