@@ -5,6 +5,7 @@ import itertools
 import re
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from gpam_suite.data import prepare
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.run.counts import train_flops_per_token
-from gpam_suite.tools import cost
+from gpam_suite.tools import cost, devices
 from gpam_suite.tools.cost import LAUNCHES_A_BATCH, LAUNCHES_AN_UPDATE, Workload, price, saved_numbers, workload
 from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
@@ -205,8 +206,21 @@ def test_saved_numbers_are_those_that_autograd_keeps(case, attention):
     assert sum(kept.values()) - logits == pytest.approx(by_formula, rel=0.15)
 
 
-def test_cpu_is_measured():
-    assert 1e8 < measured_cpu(1, 256, 64, 64).fp32 < 1e14
+def test_cpu_is_measured(monkeypatch):
+    assert measured_cpu(1, 64, 32, 16).fp32 > 0
+
+    class OfTwoSeconds:
+        def __init__(self, statement, **given):
+            self.run = lambda: exec(statement, dict(given["globals"]))
+
+        def blocked_autorange(self, **given):
+            self.run()
+            return SimpleNamespace(median=2.0)
+
+    monkeypatch.setattr(devices, "Timer", OfTwoSeconds)
+    with FlopCounterMode(display=False) as counter:
+        measured = measured_cpu(1, 64, 32, 16)
+    assert measured.fp32 == counter.get_total_flops() / 2
 
 
 @pytest.mark.parametrize(
