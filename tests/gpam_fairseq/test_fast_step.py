@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from gpam_fairseq.trainer import cross_entropy as by_chunks
 from gpam_fairseq.trainer import dropout as fast_dropout
-from gpam_fairseq.trainer import products, switch
+from gpam_fairseq.trainer import fast, products, switch
 from gpam_fairseq.trainer.adam import fused_step
 from gpam_fairseq.trainer.dropout import dropout
 from gpam_fairseq.trainer.fast import fast_step, output_weight
@@ -20,6 +20,7 @@ import toy
 from fairseq import utils
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.optim.adam import Adam
 from fairseq.trainer import Trainer
 
@@ -113,7 +114,7 @@ def test_every_dropout_of_a_model_is_the_fast_one_and_evaluation_drops_nothing()
 # ------------------------------------------------------------------------------------------------------- cross entropy
 
 
-def losses(arch, criterion, sentence_avg, extra, padded, fast):
+def losses(arch, criterion, sentence_avg, extra, padded, fast, wrapped=lambda model: model):
     """Loss, sample size, log and gradients in float64 of one batch."""
     words = toy.dictionary(37)
     stacks = ("decoder",) if arch == "gpam_lm" else ("encoder", "decoder")
@@ -129,7 +130,7 @@ def losses(arch, criterion, sentence_avg, extra, padded, fast):
     with pytest.MonkeyPatch.context() as patch, fast_step() if fast else contextlib.nullcontext():
         patch.setattr(by_chunks, "CHUNK", 37 * 5)  # several chunks, and one that is not full
         patch.setattr(utils, "log_softmax", lambda x, dim, **_: torch.log_softmax(x, dim))  # fairseq's is in float32
-        loss, size, log = own(model, sample)
+        loss, size, log = own(wrapped(model), sample)
         loss.backward()
     return loss.detach(), size, log, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
@@ -153,6 +154,22 @@ def test_cross_entropy_by_chunks_is_fairseqs(criterion, arch, extra, sentence_av
     assert found[3].keys() == wanted[3].keys()
     for name, gradient in wanted[3].items():
         assert torch.allclose(found[3][name], gradient, rtol=1e-10, atol=1e-12), name
+
+
+@pytest.mark.parametrize("looks_for_unused", [False, True])
+def test_on_many_devices_it_is_by_chunks_unless_they_look_for_unused_parameters(looks_for_unused, monkeypatch):
+    def wrapped(model):
+        outer = ModuleProxyWrapper(LegacyDistributedDataParallel(model, None))
+        outer.module.find_unused_parameters = looks_for_unused  # as torch's wrapper has it
+        return outer
+
+    calls = []
+    monkeypatch.setattr(fast, "cross_entropy", lambda *given: calls.append(1) or by_chunks.cross_entropy(*given))
+    given = ("gpam_lm", CrossEntropyCriterion, False, [], True)
+    wanted, found = losses(*given, fast=False), losses(*given, fast=True, wrapped=wrapped)
+    assert bool(calls) is not looks_for_unused
+    assert float(found[0]) == pytest.approx(float(wanted[0]), rel=1e-12)
+    assert found[3].keys() == wanted[3].keys()
 
 
 def test_rows_of_evaluation_are_the_log_softmaxs():

@@ -24,6 +24,7 @@ from gpam_fairseq.trainer.replacing import replaced
 import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 from gpam.attention.base import Mechanism
 
 log = logging.getLogger(__name__)
+_FOR_MANY_DEVICES = (ModuleProxyWrapper, LegacyDistributedDataParallel, nn.parallel.DistributedDataParallel)
 _WITHOUT_PRODUCT = (TransformerModelBase.forward, FairseqLanguageModel.forward)  # where features_only=True asks so
 
 
@@ -82,9 +84,11 @@ def _chunked(criterion_class: type) -> Any:
 
     def forward(criterion: Any, model: Any, sample: dict[str, Any], reduce: bool = True) -> Any:
         bare = model
-        while not hasattr(bare, "decoder") and hasattr(bare, "module"):  # of a wrapper for many devices
+        while isinstance(bare, _FOR_MANY_DEVICES):
             bare = bare.module
-        weight = output_weight(bare.decoder) if type(bare).forward in _WITHOUT_PRODUCT else None
+        # A wrapper that looks for unused parameters in the output would take the output layer for one.
+        looks = getattr(model, "find_unused_parameters", False)
+        weight = output_weight(bare.decoder) if type(bare).forward in _WITHOUT_PRODUCT and not looks else None
         left_out = getattr(criterion, "ignore_prefix_size", 0) or getattr(criterion, "report_accuracy", False)
         if weight is None or not reduce or left_out or type(criterion).compute_loss is not compute_loss:
             return stock(criterion, model, sample, reduce)
