@@ -83,12 +83,13 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     def paint(figure: Figure) -> None:
         grid = some_panels(figure, len(panels), down, across)
         for axes, (label, runs) in zip(grid, panels.items(), strict=True):
-            for run in runs:
-                as_long = [other[1][-1] for other in runs if other[0][-1] == run[0][-1]]
-                best_of_them = run[1][-1] == min(as_long)
-                axes.plot(*run, **(look_of_model(BASELINE) | {"alpha": 1.0 if best_of_them else 0.3}))
-                if best_of_them:
-                    axes.annotate(f" {run[1][-1]:.3g}", (run[0][-1], run[1][-1]), fontsize=8, va="center")
+            lowest = min(min(values) for _, values in runs)
+            for tokens, values in runs:
+                of_those_as_long = min(min(others) for length, others in runs if length[-1] == tokens[-1])
+                alpha = 1.0 if min(values) == of_those_as_long else 0.3
+                axes.plot(tokens, values, **(look_of_model(BASELINE) | {"alpha": alpha}))
+                if min(values) == lowest:
+                    axes.annotate(f" {number(lowest)}", (tokens[-1], values[-1]), fontsize=8, va="center")
             logarithmic(axes.yaxis)
             axes.set_title(label)
             axes.set_xlabel("Millions of tokens trained on")
@@ -96,6 +97,7 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
 
     what = (
         "Validation perplexity per token during the search for a recipe: softmax alone, a line a setting; of those "
-        "that are trained as long, the lowest is drawn full. One seed each."
+        "that are trained as long, the one that comes lowest is drawn full. The number is the lowest of all. One seed "
+        "each."
     )
     return Plot("search", what, 2.8 * down, paint)
