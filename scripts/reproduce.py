@@ -133,8 +133,11 @@ def cost(experiment: str, runs: int | None, jobs: int) -> str | None:
     with (ROOT / "results" / "runs.csv").open(encoding="utf-8", newline="") as file:
         known = [run for run in csv.DictReader(file) if run["experiment"] == experiment and run["train_seconds"]]
     if not known and experiment == MULTI30K:
-        hours = planned(*MULTI30K_PLAN)[1]
-        return f"about {runs * hours / jobs:.1f} hours, by {MULTI30K_PLAN[0]} ({hours:g} hours of one core a run)"
+        planned_runs, hours = planned(*MULTI30K_PLAN)
+        return (
+            f"about {runs * hours / jobs:.1f} hours, by {MULTI30K_PLAN[0]} ({hours:g} hours of one core a run; it has "
+            f"{planned_runs} runs, all by make evidence PARTS={MULTI30K_PLAN[1]})"
+        )
     if not known:
         return None
     seconds = statistics.mean(float(run["train_seconds"]) for run in known)

@@ -8,7 +8,7 @@ from runs import TINY_LM, TINY_NMT, composed, places, run_here, tiny, write_text
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.evaluate.translation import Metrics, kind_of
-from gpam_suite.records.folder import read_record
+from gpam_suite.records.folder import HYPOTHESES, read_record
 from gpam_suite.run.run import run
 
 RAW = ["Well, that's it.", "Is it?", "No stop at all", "Dr. Who paid 3.50 dollars!"]
@@ -68,6 +68,8 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     assert record["protocol"]["second_test"] == "again"
     for name in ("bleu", "chrf", "ter"):
         assert metrics[f"second_test_{name}"] == metrics[f"test_{name}"]
+    first, again = (folder_of(cfg) / name for name in (HYPOTHESES, f"second_test_{HYPOTHESES}"))
+    assert again.read_text() == first.read_text()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import json
 import math
 import shutil
 
+import numpy as np
 import pytest
 from record_factory import make_record, painted, store
-from scipy import integrate, special
+from scipy import integrate, special, stats
 
 from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
@@ -28,6 +29,7 @@ from gpam_suite.stats.claim import (
     NOT_TRAINED,
     SECONDARY,
     SUPPORTED,
+    SUPPORTED_SMALLER,
     TRAINING_UNKNOWN,
     last_gain,
 )
@@ -127,11 +129,20 @@ def test_the_figures_of_cross_attention(tmp_path):
         make_record(task="nmt", experiment="multi30k_de_en", model=model, seed=seed)
         for model, seed in itertools.product(("softmax", "dagpam_trainable"), (1, 2, 3))
     ]
+    one_sign, both_signs = [[[0.7, 0.3]], [[0.7, 0.3]]], [[[0.6, -0.2]], [[-0.4, 1.2]]]
     analyses = {
         record.folder: {
             "alignment": {
-                "pairs": [[n, 0.01 * record["seed"] * n, 1 / n] for n in range(10, 0, -1)],
-                "sentences": [{"words": {"encoder": ["a", "b"], "decoder": ["c"]}, "weights": [[0.7, -0.2]]}],
+                "pairs": [
+                    {"tokens": n, "negative": [[0.02 * record["seed"] * n, 0.0]], "sharpness": [[1 / n, 1 / n]]}
+                    for n in range(10, 0, -1)
+                ],
+                "sentences": [
+                    {
+                        "words": {"encoder": ["a", "b"], "predicted": ["c"]},
+                        "weights": one_sign if record["model"] == "softmax" else both_signs,
+                    }
+                ],
             }
         }
         for record in store(tmp_path, *made)
@@ -143,9 +154,13 @@ def test_the_figures_of_cross_attention(tmp_path):
     assert list(line.get_xdata()) == [1.5, 3.5, 5.5, 7.5, 9.5]
     assert list(line.get_ydata()) == pytest.approx([0.02 * length for length in line.get_xdata()])
     assert sharp.lines[0].get_ydata()[0] == pytest.approx((1 + 1 / 2) / 2)
-    softmax, dagpam, *_ = painted(sentences(found, own, analyses, "some"))
-    assert softmax.images[0].get_array().tolist() == [[0.7, -0.2]] and dagpam.get_title() == own.label
-    assert [text.get_text() for text in dagpam.get_xticklabels()] == ["a", "b"]
+    softmax, positive, negative, *_ = painted(sentences(found, own, analyses, "some"))
+    assert softmax.images[0].get_array().tolist() == [[0.7, 0.3]]
+    assert positive.images[0].get_array().tolist() == [[pytest.approx(0.3), pytest.approx(0.6)]]
+    assert negative.images[0].get_array().tolist() == [[pytest.approx(-0.2), pytest.approx(-0.1)]]
+    assert negative.get_title() == f"{own.label}: negative"
+    assert [text.get_text() for text in positive.get_xticklabels()] == ["a", "b"]
+    assert [text.get_text() for text in positive.get_yticklabels()] == ["c"]
     analyses[own.finished[0].folder] = {}
     assert by_length(found, own, analyses, "some") is None and sentences(found, own, analyses, "some") is None
 
@@ -191,7 +206,7 @@ def seven(mean, spread=1.0):
     "gains, wanted",
     [
         (seven(EFFECT), SUPPORTED),
-        (seven(0.008), SUPPORTED),  # smaller than the paper's, which is excluded: the table says so
+        (seven(0.008), SUPPORTED_SMALLER),
         (seven(0.0), CONTRADICTED),
         (seven(-0.02), CONTRADICTED),
         (seven(0.01, spread=5.0), INCONCLUSIVE),
@@ -286,11 +301,36 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
 
 
+def test_a_second_test_set_has_a_table(tmp_path):
+    gains, made = [0.9, 1.1, 1.0, 1.0, 1.0, 1.0, 1.0], []
+    for seed, gain in enumerate(gains, start=1):
+        for model, own in (("softmax", 0.0), ("dagpam_trainable", gain)):
+            record = make_record(task="nmt", experiment="multi30k_de_en", model=model, seed=seed, value=40.0 + own)
+            record["metrics"] |= {"second_test_bleu": 20.0 + own, "second_test_ter": 60.0}
+            made.append(record)
+    store(tmp_path, *made)
+    aggregates = read_aggregates(tmp_path)
+    parts = claim_parts(aggregates, claims.findings(tmp_path, aggregates))
+    head, _, softmax, dagpam = parts["second-test-multi30k_de_en"].splitlines()
+    assert "BLEU, second test set ↑ | TER, second test set ↓" in head
+    half = stats.t.ppf(0.975, 6) * np.std(gains, ddof=1) / math.sqrt(7)
+    assert softmax == "| Softmax | 20.00 ± 0.00 | 60.00 ± 0.00 | – |"
+    assert dagpam.endswith(f"| 21.00 ± 0.06 | 60.00 ± 0.00 | +1.00 [{1 - half:.2f}, {1 + half:.2f}] |")
+    first_only = experiment(tmp_path, seven(0.02))
+    assert claim_parts(read_aggregates(tmp_path), {"lm_ptb": first_only})["second-test-lm_ptb"] == ""
+
+
 def scaled():
-    """Seven seeds of the control, a little better than softmax's."""
+    """Seven seeds of the control, a little better than softmax's; in its module b stands softmax."""
     noisy = [94.0 * math.exp(0.01 * math.sin(seed) + noise) for seed, noise in enumerate(NOISE, start=1)]
     return [
-        make_record(experiment="lm_ptb", model="softmax_scaled", seed=seed, value=value)
+        make_record(
+            experiment="lm_ptb",
+            model="softmax_scaled",
+            seed=seed,
+            value=value,
+            attention_modules={"a": "SoftmaxScaled", "b": "Softmax"},
+        )
         for seed, value in enumerate(noisy, start=1)
     ]
 
@@ -311,13 +351,16 @@ def test_an_arm_is_compared_when_its_planned_seeds_are_there(tmp_path):
 
 
 def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):
-    """Two modules of two heads; the control's rows sum to a quarter, and were looked into in all its seeds."""
+    """Two modules of two heads; the control's rows sum to a quarter where they are its own, and were looked into in all
+    its seeds."""
     experiment(tmp_path, seven(EFFECT), more=scaled())
     (found,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
     sums = {"softmax": 1.0, "softmax_scaled": 0.25}
     for record in (record for row in found.rows if row.model in sums for record in row.finished):
         weights = {"row_sum": [sums[record["model"]], sums[record["model"]] + 0.02 * record["seed"]]}
         analysis = {"modules": {name: weights | {"negative_mass": [0.0, 0.0]} for name in ("a", "b")}}
+        if record["model"] == "softmax_scaled":
+            analysis["modules"]["b"] = {"row_sum": [1.0, 1.0], "negative_mass": [0.0, 0.0]}
         analysis |= {"config_hash": record["config_hash"], "streams": {"decoder": {"residual": [0.5]}}}
         write(path_of_run(tmp_path, record), analysis)
     said = found_in(tmp_path)

@@ -9,6 +9,11 @@ from gpam_suite.common import formatting
     ("got", "wanted"),
     [
         (formatting.number(3.14159), "3.14"),
+        (formatting.p_number(0.0004), "< 0.001"),
+        (formatting.p_number(0.0124), "0.012"),
+        (formatting.p_number(0.05), "0.050"),
+        (formatting.p_number(0.0499), "0.0499"),
+        (formatting.p_number(0.050004), "0.050004"),
         (formatting.number(-0.001), "0.00"),
         (formatting.number(None), "–"),
         (formatting.signed(0.001), "0.00"),

@@ -107,6 +107,18 @@ def test_a_search_of_other_settings_wants_another_name(tmp_path, trained):
     assert len(runs) == 4
 
 
+def test_a_search_that_never_trained_takes_other_settings(tmp_path, trained, monkeypatch):
+    def refused(cfg):
+        raise UsageError("no such device")
+
+    runs, _ = trained
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="no such device"):
+        patch.setattr(module, "run", refused)
+        search(configured(tmp_path, "trials=1"))
+    search(configured(tmp_path, "trials=1", "++fairseq.optimization.max_update=7"))
+    assert len(runs) == 1
+
+
 def test_what_is_printed_is_what_was_trained(tmp_path, trained, capsys, monkeypatch):
     values, train = [], module.run
     monkeypatch.setattr(module, "run", lambda cfg: (values.append(cfg.model.lambda_neg), train(cfg)))

@@ -194,7 +194,7 @@ def test_settings_that_do_not_compare_are_refused(tmp_path, change, named):
 def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     one, other = store(tmp_path, make_record(), make_record(model="wide", world_size=4, gpu="multi4"))
     add_config(one)
-    sliced = {"fairseq__optimization__update_freq": [4], "fairseq__dataset__max_tokens": 512}  # which 4 devices share
+    sliced = {"fairseq__optimization__update_freq": [4, 4], "fairseq__dataset__max_tokens": 512}  # for 4 devices
     add_config(other, fairseq__model__decoder_layers=8, **sliced)
     assert len(_table(tmp_path)) == 2
 
@@ -206,6 +206,11 @@ def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
         (4, {"fairseq__optimization__max_update": 60}, "Softmax, max_update 60"),
         (1, {"fairseq__dataset__max_tokens": 4096}, "Softmax, tokens per update 8192"),
         (4, {"fairseq__model__decoder_layers": 8}, "Softmax, decoder_layers 8"),
+        (
+            1,  # batches that grow from epoch to epoch
+            {"fairseq__optimization__update_freq": [2, 4]},
+            "Softmax, max_tokens 1024, update_freq [2, 4], tokens per update not set",
+        ),
     ],
 )
 def test_another_training_is_a_row_named_after_what_differs(tmp_path, seed, change, label):

@@ -70,7 +70,10 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
     if site.role not in get_args(Role):
         raise UsageError(f"role: got {site.role!r}, wanted one of {', '.join(get_args(Role))}")
     if not 0 <= site.layer < site.layers:
-        raise UsageError(f"got layer {site.layer} of {site.layers} layers, wanted one of 0 to {site.layers - 1}")
+        raise UsageError(
+            f"got layer {site.layer} of {site.layers} layers, wanted one of 0 to {site.layers - 1}; "
+            "layers= says how many"
+        )
     mechanism = mechanism_class(name)
     if not isinstance(options, mechanism.Options):
         options = options_of(name, options)

@@ -58,10 +58,13 @@ def count(value: float | None) -> str:
 
 
 def p_number(value: float | None) -> str:
-    """Three decimals, never a bare zero, and a fourth where three would hide on which side of 0.05 it is."""
+    """Three decimals, never a bare zero, and more where they would hide on which side of 0.05 it is."""
     if value is None:
         return MISSING
-    return "< 0.001" if value < 0.001 else f"{value:.4f}" if abs(value - 0.05) < 0.0005 else f"{value:.3f}"
+    digits = 3
+    while round(value, digits) == 0.05 != value:
+        digits += 1
+    return "< 0.001" if value < 0.001 else f"{value:.{digits}f}"
 
 
 def p_value(value: float | None) -> str:

@@ -146,8 +146,8 @@ def score_second_test(
 ) -> dict[str, float]:
     """BLEU, chrF and TER of the second test set that is kept in ``folder``, scored as the first one (:func:`evaluate`).
 
-    Its source is cut as the first one's was (the run's own tokeniser, sub-words and dictionary). It has no
-    ``scores.jsonl``: what is tested over sentences is the first set.
+    Its source is cut as the first one's was (the run's own tokeniser, sub-words and dictionary). Its translations are
+    kept beside it; it has no ``scores.jsonl``, as what is tested over sentences is the first set.
     """
     sources, references = (
         read_lines(second_test_file(folder, language)) for language in (prepared.source_lang, prepared.target_lang)
@@ -155,6 +155,7 @@ def score_second_test(
     encoder = Encoder.of(prepared, prepared.source_lang, task.source_dictionary)
     sentences = sentences_of([encoder.ids(f"{line}\n") for line in sources], task)
     hypotheses = translated(model, task, prepared, evaluation, sentences)
+    write_atomically(folder / f"second_test_{HYPOTHESES}", "".join(f"{line}\n" for line in hypotheses))
     scores, *_ = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
     return {f"second_test_{name}": score for name, score in scores.items()}
 

@@ -85,17 +85,20 @@ def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, An
 def alignment(model: nn.Module, task: Any, prepared: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the cross attention of ``model`` does; empty where there is none.
 
-    ``pairs``: of evenly spread sentences ``[tokens of the source, share of negative weight, sharpness]``, means over
-    layers and heads. ``sentences``: of the ``given`` pairs (:func:`pairs_given`) the ``words`` of both sides, and
-    ``weights`` ``[target, source]`` of the last layer, mean over heads.
+    ``pairs``: of evenly spread sentences the ``tokens`` of the source, and the share of ``negative`` weight and
+    ``sharpness``, ``[layer, head]``. ``sentences``: of the ``given`` pairs (:func:`pairs_given`) the ``words`` of both
+    sides, and ``weights`` ``[head, target, source]`` of the last layer.
     """
-    seen = list(_seen(model, pairs_of(task, _PAIRS)))
     pairs = [
-        [text.arguments["src_tokens"].numel(), float(negative_mass(cross).mean()), float(sharpness(cross).mean())]
-        for text, cross in seen
+        {
+            "tokens": text.arguments["src_tokens"].numel(),
+            "negative": negative_mass(cross).round(decimals=4).tolist(),
+            "sharpness": sharpness(cross).mean(-1).round(decimals=4).tolist(),
+        }
+        for text, cross in _seen(model, pairs_of(task, _PAIRS))
     ]
     pictures = [
-        {"words": text.words, "weights": cross[-1].mean(0).round(decimals=3).tolist()}
+        {"words": text.words, "weights": cross[-1].round(decimals=3).tolist()}
         for text, cross in _seen(model, pairs_given(task, prepared, given))
     ]
     return {"pairs": pairs, "sentences": pictures} if pairs else {}

@@ -20,7 +20,8 @@ _LONGEST = 256  # tokens of a block: a residual costs the square of it
 @dataclasses.dataclass(frozen=True)
 class Text:
     """One text, ready for the model: the arguments of its forward pass, and the tokens ``[1, target]`` it is to
-    predict. ``words`` gives the tokens read by the encoder and the decoder, as text."""
+    predict. ``words`` gives, as text, the tokens read by the encoder and the decoder, and of a pair those to
+    predict."""
 
     arguments: dict[str, Tensor]
     target: Tensor
@@ -90,5 +91,6 @@ def _pair(task: Any, dataset: Any, index: int) -> Text:
     inputs = dict(sample["net_input"])
     read = {"encoder": (task.source_dictionary, inputs["src_tokens"])}
     read["decoder"] = (task.target_dictionary, inputs["prev_output_tokens"])
+    read["predicted"] = (task.target_dictionary, sample["target"])
     words = {side: [dictionary[token] for token in tokens[0].tolist()] for side, (dictionary, tokens) in read.items()}
     return Text(inputs, sample["target"], words)

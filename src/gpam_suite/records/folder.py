@@ -8,7 +8,7 @@
 - ``scores.jsonl``: the test set, one object a document (language modelling: ``document``, ``words``, ``nll`` in nats),
   a sentence or a document (translation: ``sentence`` or ``document``, ``bleu`` = [system length, reference length,
   4 matches, 4 totals]), or a sequence (recall: ``sequence``, ``answers``, ``correct``, ``nll`` in nats),
-- ``hypotheses.txt``: the translations of the test set, one a line.
+- ``hypotheses.txt``: the translations of the test set, one a line; ``second_test_hypotheses.txt``, where there is one.
 
 An archive ``<results>/runs/<experiment>.tar.xz`` is read like the folder (:mod:`gpam_suite.records.archives`). Records
 are the truth: tables, figures and trackers are made from them.

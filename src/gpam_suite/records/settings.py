@@ -35,7 +35,7 @@ MAY_DIFFER = {
 """Keys (whole names, as regular expressions) that may differ within a table, and why."""
 NAMES_A_ROW = (
     r"fairseq\.(model|optimization|optimizer|lr_scheduler|criterion)\..*",
-    r"fairseq\.dataset\.batch_size",
+    r"fairseq\.dataset\.(batch_size|max_tokens)",  # the second where no one number of tokens makes a batch
     re.escape(BATCH),
 )
 """Keys of how a model is built and trained: runs that differ in them are measured alike, as rows of their own, which
@@ -69,7 +69,7 @@ def table_settings(record: Record) -> dict[str, Any]:
 def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
     """:data:`BATCH` of :func:`all_settings`; None where a batch is not counted in tokens, or changes between epochs."""
     most, frequencies = settings.get(MAX_TOKENS), settings.get(UPDATE_FREQ) or [1]
-    return most * frequencies[0] if most and len(frequencies) == 1 else None
+    return most * frequencies[0] if most and len(set(frequencies)) == 1 else None
 
 
 def all_settings(record: Record) -> dict[str, Any]:

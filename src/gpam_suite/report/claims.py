@@ -12,7 +12,7 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, number, p_number, percent
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.environment import PUBLISHED
-from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import short_table
 from gpam_suite.stats.aggregate import Aggregate
@@ -43,8 +43,8 @@ def verdicts(said: Mapping[str, Finding]) -> str:
 
 
 def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
-    """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``weights-``, what their weights sum
-    to; ``inside-table-``, what else is in them."""
+    """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``second-test-``, their scores on a
+    second test set; ``weights-``, what their weights sum to; ``inside-table-``, what else is in them."""
     there = {found.experiment: found for found in aggregates}
     parts = {}
     for name in read_claims():
@@ -55,6 +55,7 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
             if found
             else "No seed of softmax and the model is finished yet.\n",
             f"scores-{name}": _scores(compared(there[name], said)) if found and found.whole else waits,
+            f"second-test-{name}": _second_test(compared(there[name], said)) if found and found.whole else waits,
             f"weights-{name}": _weights(found) if found and found.whole else waits,
             f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
         }
@@ -103,6 +104,21 @@ def _tests(found: Finding) -> list[str]:
 
 def _scores(shown: Aggregate) -> str:
     return f"{short_table(shown)}\n{protocol(shown)}\n"
+
+
+def _second_test(shown: Aggregate) -> str:
+    """Scores on the second test set, and the difference to softmax in the headline metric; nothing without one."""
+    metrics = [metric for metric in METRIC_LABEL if metric.startswith("second_") and shown.baseline.values(metric)]
+    if not metrics:
+        return ""
+    lines = []
+    for row in shown.rows:
+        scores = [row.summary(metric) for metric in metrics]
+        gain = shown.difference(row, metrics[0])
+        tested = formatting.estimate(gain.estimate, gain.low, gain.high) if gain else MISSING
+        lines.append([row.label, *(formatting.plus_minus(one.mean, one.sd) for one in scores), tested])
+    titles = [f"{METRIC_LABEL[one]} {'↓' if one in LOWER_IS_BETTER else '↑'}" for one in metrics]
+    return markdown(["Model", *titles, "Difference in the first, over seeds [95 %]"], lines)
 
 
 def _weights(found: Finding) -> str:

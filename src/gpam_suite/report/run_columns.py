@@ -7,6 +7,7 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.stats.comparisons import mean_of
+from gpam_suite.stats.curves import perplexity
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")
 _COLLAPSE = {
@@ -74,7 +75,7 @@ _OF_THE_RUN = ("experiment", "model", "options", "seed", "config_hash")
 _OF_A_VALIDATION = {
     "update": "how many updates had been made",
     "epoch": "in which epoch that was",
-    "token_perplexity": "validation perplexity per token",
+    "token_perplexity": "validation perplexity per token, without label smoothing",
     "loss_bits": "validation loss in bits per token; in translation with its label smoothing",
 }
 _OF_A_MODEL = {
@@ -126,7 +127,9 @@ def curve_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     for record in records:
         own = {name: _value(record, _FIELDS[name][1]) for name in _OF_THE_RUN}
         points = {row["update"]: row for row in read_history(record.folder) if row.get("split") == "valid"}
-        rows += [own | {name: point.get(name) for name in _OF_A_VALIDATION} for point in points.values()]
+        for point in points.values():
+            known = point | {"token_perplexity": perplexity(point)}
+            rows.append(own | {name: known.get(name) for name in _OF_A_VALIDATION})
     return rows
 
 

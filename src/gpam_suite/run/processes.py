@@ -84,10 +84,17 @@ def _place(variables: Mapping[str, str], *names: str) -> Place:
 
 def _first_host(nodes: str) -> str:
     """The first of SLURM's ``node[1-3]``."""
-    listed = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=False)
-    if listed.returncode or not listed.stdout.split():
-        raise UsageError(f"scontrol cannot tell the hosts of {nodes}; set MASTER_ADDR to the first one's address")
-    return listed.stdout.split()[0]
+    asked = ["scontrol", "show", "hostnames", nodes]
+    try:
+        hosts = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        hosts = []
+    if not hosts:
+        raise UsageError(
+            f"scontrol cannot tell the hosts of this step (SLURM_STEP_NODELIST={nodes}); set MASTER_ADDR to the first "
+            "one's address"
+        )
+    return hosts[0]
 
 
 def rank() -> int:

@@ -92,7 +92,7 @@ def _study(folder: Path, name: str, settings: str) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = f"sqlite:///{(folder / 'study.db').absolute()}"
     study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
-    if not study.trials:
+    if not _done(study):
         study.set_user_attr("settings", settings)
     if study.user_attrs.get("settings", settings) != settings:
         raise UsageError(

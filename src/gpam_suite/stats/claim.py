@@ -26,6 +26,7 @@ from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weigh
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE, SECONDARY = "supported", "contradicted", "inconclusive", "none: secondary"
+SUPPORTED_SMALLER = "supported, but smaller: a gain of the size claimed is excluded"
 NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether trained"
 MOST_GAIN = 0.01
 """Of the last tenth of training, in a model that is trained."""
@@ -166,15 +167,15 @@ def _whole(row: Row, seeds: int) -> bool:
 
 
 def verdict(primary: Comparison, trained: Gate) -> str:
-    """As the plans say: supported where the gain's interval lies above 0; contradicted where it does not and a gain of
-    ``D`` is excluded; else inconclusive. None of them where the models are not trained."""
+    """As the plans say: supported where the gain's interval lies above 0, and it is said where a gain of ``D`` is
+    excluded as well; contradicted where that alone is; else inconclusive. None of them where the models are not
+    trained."""
     if trained.trained is not True:
         return TRAINING_UNKNOWN if trained.trained is None else NOT_TRAINED
+    smaller = primary.against_effect is not None and primary.against_effect.excludes_above
     if primary.gain.low is not None and primary.gain.low > 0:
-        return SUPPORTED
-    if primary.against_effect is not None and primary.against_effect.excludes_above:
-        return CONTRADICTED
-    return INCONCLUSIVE
+        return SUPPORTED_SMALLER if smaller else SUPPORTED
+    return CONTRADICTED if smaller else INCONCLUSIVE
 
 
 def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary: bool = False) -> Comparison | None:

@@ -26,13 +26,13 @@ def validation(record: Record) -> dict[int, float]:
     """Update to validation perplexity per token, label smoothing left out; where a resumed run came by an update twice,
     the later row counts."""
     rows = [row for row in read_history(record.folder) if row.get("split") == "valid"]
-    return {row["update"]: _perplexity(row) for row in rows if row.get("token_perplexity") is not None}
+    return {row["update"]: found for row in rows if (found := perplexity(row)) is not None}
 
 
-def _perplexity(row: Mapping[str, Any]) -> float:
-    """From the bits where fairseq logs them without smoothing: it rounds them to three decimals and perplexity to two,
-    which is coarse for translation's, near 5."""
-    return row["token_perplexity"] if row.get("nll_bits") is None else 2 ** row["nll_bits"]
+def perplexity(row: Mapping[str, Any]) -> float | None:
+    """Per token, of a validation: from the bits where fairseq logs them without smoothing, as it rounds them to three
+    decimals and perplexity to two, which is coarse for translation's, near 5."""
+    return row.get("token_perplexity") if row.get("nll_bits") is None else 2 ** row["nll_bits"]
 
 
 def learning_curve(row: Row) -> Curve | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from gpam.attention.mechanisms.softmax import Softmax
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Aggregate, Row
@@ -29,7 +30,7 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
         "lambda+": pos,
         "lambda-": neg,
         "Sum of a row, 1 + lambda+ - lambda-": None if pos is None or neg is None else 1 + pos - neg,
-        "Share of negative weight": _of_weights(analysis, "negative_mass") if analysis else None,
+        "Share of negative weight": _of_weights(record, analysis, "negative_mass") if analysis else None,
         "Relative residual behind the last layer": list(analysis["streams"].values())[-1]["residual"][-1]
         if analysis
         else None,
@@ -37,14 +38,17 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
     }
 
 
-def _of_weights(analysis: Analysis, name: str) -> float:
-    return fmean(value for module in analysis["modules"].values() for value in module[name])
+def _of_weights(record: Record, analysis: Analysis, name: str) -> float:
+    """Of the modules that have the mechanism, where softmax stands in others."""
+    modules, kinds = analysis["modules"], record["attention_modules"]
+    own = [path for path in modules if kinds.get(path) != Softmax.__name__] or modules
+    return fmean(value for path in own for value in modules[path][name])
 
 
 @dataclass(frozen=True)
 class Weights:
     """What a row of weights sums to in the models of a row of the table, and its share of negative weight: means over
-    queries, heads, modules and seeds."""
+    queries, heads, the modules that have the mechanism, and seeds."""
 
     label: str
     row_sum: float
@@ -55,9 +59,9 @@ def weights(analyses: Mapping[Path, Analysis], rows: Iterable[Row]) -> tuple[Wei
     """Of each row whose finished runs were all looked into (``make analyse``)."""
     found = []
     for row in rows:
-        looked = [analyses[record.folder] for record in row.finished if record.folder in analyses]
+        looked = [(record, analyses[record.folder]) for record in row.finished if record.folder in analyses]
         if row.finished and len(looked) == len(row.finished):
-            means = [fmean(_of_weights(one, name) for one in looked) for name in ("row_sum", "negative_mass")]
+            means = [fmean(_of_weights(*one, name) for one in looked) for name in ("row_sum", "negative_mass")]
             found.append(Weights(row.label, *means))
     return tuple(found)
 

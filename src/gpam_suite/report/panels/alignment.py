@@ -24,18 +24,16 @@ def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
     looked = _looked(aggregate, row, analyses)
     if not looked:
         return None
-    pairs = {one: np.array([found["pairs"] for found in own.values()]) for one, own in looked.items()}
-    lengths = pairs[row][0, :, 0]
+    lengths = np.array([pair["tokens"] for pair in next(iter(looked[row].values()))["pairs"]])
     groups = np.array_split(lengths.argsort(kind="stable"), min(_GROUPS, len(lengths)))
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(1, 2)
-        for place, (axes, title) in enumerate(
-            zip(grid, ("Share of negative weight", "Sharpness"), strict=True), start=1
-        ):
-            for one, seeds in pairs.items():
-                middle = [seeds[:, group, place].mean(1) for group in groups]
-                shown = np.transpose(middle).tolist()
+        titles = {"negative": "Share of negative weight", "sharpness": "Sharpness"}
+        for axes, (measure, title) in zip(grid, titles.items(), strict=True):
+            for one, own in looked.items():
+                seeds = np.array([[np.mean(pair[measure]) for pair in found["pairs"]] for found in own.values()])
+                shown = np.transpose([seeds[:, group].mean(1) for group in groups]).tolist()
                 band(axes, [lengths[group].mean() for group in groups], shown, look_of_model(one.model), one.label)
             axes.set_title(title)
             axes.set_xlabel("Tokens of the source")
@@ -50,36 +48,47 @@ def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
 
 
 def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
-    """The cross attention of softmax and of ``row``, the first seed of both, on sentences with names and numbers."""
+    """The cross attention of softmax and of ``row``, the first seed of both, on sentences with names and numbers. Means
+    over heads are of positive and of negative weights apart, as those of several heads would cancel."""
     looked = _looked(aggregate, row, analyses)
     both = set.intersection(*map(set, looked.values())) if looked else ()
     first = {one: own[min(both)]["sentences"] for one, own in looked.items()} if both else {}
     if not first or not all(first.values()):
         return None
+    columns: list[tuple[str, list[tuple[Any, np.ndarray]]]] = []  # a title; words and weights of each sentence
+    for one, own in first.items():
+        words, maps = [sentence["words"] for sentence in own], [np.array(sentence["weights"]) for sentence in own]
+        parts = {"": (None, None)}
+        if any((heads < 0).any() for heads in maps):
+            parts = {": positive": (0, None), ": negative": (None, 0)}
+        for part, bounds in parts.items():
+            means = [heads.clip(*bounds).mean(0) for heads in maps]
+            columns.append((one.label + part, list(zip(words, means, strict=True))))
     count = len(first[row])
 
     def paint(figure: Figure) -> None:
-        grid = figure.subplots(count, 2, squeeze=False)
-        for column, (one, own) in zip(grid.T, first.items(), strict=True):
-            for axes, sentence in zip(column, own, strict=True):
-                image = _weights(axes, sentence)
-            column[0].set_title(one.label, fontsize=8)
+        grid = figure.subplots(count, len(columns), squeeze=False)
+        for column, (title, shown) in zip(grid.T, columns, strict=True):
+            for axes, (words, weights) in zip(column, shown, strict=True):
+                image = _weights(axes, words, weights)
+            column[0].set_title(title, fontsize=8)
         figure.colorbar(image, ax=list(grid.flat), label="Attention weight", shrink=0.6, extend="both")
 
     what = (
-        f"Cross attention of the last layer, mean over heads, seed {min(both)}, on sentences of our own, with "
-        "names and numbers to copy. Rows: what the decoder has read; columns: the source. Violet is negative, white "
-        f"zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the same. {_MADE}"
+        f"Cross attention of the last layer, seed {min(both)}, on sentences of our own, with names and numbers to "
+        "copy: means over heads, of positive and of negative weights apart. Rows: the word to write; columns: the "
+        f"source. Violet is negative, white zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the "
+        f"same. {_MADE}"
     )
     return Plot(name, what, 0.4 + 2.3 * count, paint)
 
 
-def _weights(axes: Axes, sentence: Mapping[str, Any]) -> AxesImage:
+def _weights(axes: Axes, words: Mapping[str, list[str]], weights: np.ndarray) -> AxesImage:
     """Attention weights ``[target, source]`` as a picture beside their words: violet negative, orange positive."""
     full = {"vmin": -_FULL_COLOUR, "vmax": _FULL_COLOUR}
-    image = axes.imshow(sentence["weights"], interpolation="nearest", cmap="PuOr_r", **full)
+    image = axes.imshow(weights, interpolation="nearest", cmap="PuOr_r", **full)
     axes.grid(visible=False)
-    targets, sources = (list(map(_word, sentence["words"][side])) for side in ("decoder", "encoder"))
+    targets, sources = (list(map(_word, words[side])) for side in ("predicted", "encoder"))
     axes.set_xticks(range(len(sources)), sources, rotation=90)
     axes.set_yticks(range(len(targets)), targets)
     axes.tick_params(length=0, pad=1, labelsize=4.5)
