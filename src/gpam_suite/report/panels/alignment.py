@@ -80,7 +80,7 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
         f"source. Violet is negative, white zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the "
         f"same. {_MADE}"
     )
-    return Plot(name, what, 0.4 + 2.3 * count, paint)
+    return Plot(name, what, 0.4 + 1.8 * count, paint)
 
 
 def _weights(axes: Axes, words: Mapping[str, list[str]], weights: np.ndarray) -> AxesImage:
