@@ -51,8 +51,9 @@ $(VENV)/.installed: pyproject.toml requirements.lock scripts/setup.sh
 doctor: setup ## what is installed, what this machine has, what would run
 	@$(RUN) scripts/doctor.py
 
-test: setup ## all tests
-	@OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses auto --dist loadfile
+test: setup ## all tests, without a GPU but for those that want one
+	@OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= $(RUN) -m pytest --numprocesses auto --dist loadfile
+	@! nvidia-smi -L >/dev/null 2>&1 || $(RUN) -m pytest tests/gpam/test_triton.py
 
 lint: setup ## ruff: style and common mistakes
 	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check .

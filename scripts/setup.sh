@@ -34,9 +34,9 @@ install() {
 install --no-deps --require-hashes --requirement /dev/stdin <<<"$build"
 install --no-deps --require-hashes --no-build-isolation --requirement /dev/stdin <<<"$wanted"
 # torch by its version: any build of it may be supplied (TORCH_INDEX or pip's own settings), and its CUDA libraries come
-# with it. It is the last, as fairseq would compile extensions against it that are not used here, and for minutes.
+# with it, as its dependencies. It is the last, as fairseq would compile extensions against it that are not used here, and for minutes.
 if [ -n "$torch_index" ]; then
-  install --no-deps --constraint constraints.txt --index-url "$torch_index" torch
+  install --no-warn-conflicts --constraint constraints.txt --index-url "$torch_index" torch
 else
   command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] || [ "$(uname -s)" != Linux ] ||
     echo "setup: no NVIDIA GPU is seen, and torch's usual build brings gigabytes for one; for its CPU build stop this" \
@@ -53,4 +53,11 @@ from gpam_fairseq.trainer.memory import keep_memory
 keep_memory()
 from gpam.attention.backends import calibration
 print("setup:", calibration.main())'
+if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+  "$venv/bin/python" -c '
+import torch
+torch.cuda.is_available() or print(
+    f"setup: there is a GPU, which torch {torch.__version__} does not see: its driver may be older than that build wants; "
+    "make clean, and make setup TORCH_INDEX=ADDRESS with what PyTorch names for the driver (nvidia-smi says its version)")'
+fi
 touch "$venv/.installed"

@@ -102,11 +102,12 @@ def test_setup_installs_nothing_unhashed_but_torch(setup):
     assert "--quiet" not in " ".join(calls)
 
 
-def test_setup_takes_torch_alone_from_another_index(setup):
+def test_setup_takes_torch_and_what_it_lacks_from_another_index(setup):
     ended, calls = setup("test", "file:///a place")
     assert ended.returncode == 0
     assert [call for call in calls if "a place" in call] == [calls[-2]]
-    assert calls[-2].endswith("--no-deps --constraint constraints.txt --index-url file:///a place torch")
+    assert calls[-2].endswith("--no-warn-conflicts --constraint constraints.txt --index-url file:///a place torch")
+    assert "--no-deps" not in calls[-2]  # a build for GPUs has libraries of its own
 
 
 def test_setup_ends_with_what_pip_says(setup):

@@ -19,6 +19,7 @@ Import this module before fairseq, in every process. It is the only place that k
    no shell.
 8. fairseq imports wandb in every process, used or not: a seventh of the processor time of a start. It is imported
    when something of it is asked for.
+9. Where a GPU is visible, it takes the norm of the gradients to it, and cannot clip those of a training on the CPU.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
@@ -260,6 +261,27 @@ def _with_zeros(embedding: type) -> None:
         embedding._load_from_state_dict = zeroed(embedding._load_from_state_dict)
 
 
+def _clips_on_the_cpu(stock: Any) -> Any:
+    """Repair 9: the same operations, where the gradients are."""
+
+    @functools.wraps(stock)
+    def clip_grad_norm_(params: Any, max_norm: float, aggregate_norm_fn: Any = None) -> torch.Tensor:
+        params = [params] if isinstance(params, torch.Tensor) else list(params)
+        grads = [parameter.grad.detach() for parameter in params if parameter.grad is not None]
+        if not torch.cuda.is_available() or not grads or any(grad.device.type != "cpu" for grad in grads):
+            return stock(params, max_norm, aggregate_norm_fn)
+        norm = torch.norm(torch.stack([torch.norm(grad, p=2, dtype=torch.float32) for grad in grads]))
+        if aggregate_norm_fn is not None:
+            norm = aggregate_norm_fn(norm)
+        if max_norm > 0:
+            factor = (float(max_norm) / (norm + 1e-6)).clamp_(max=1)
+            for grad in grads:
+                grad.mul_(factor)
+        return norm
+
+    return clip_grad_norm_
+
+
 class _WhenAsked(types.ModuleType):
     """The module of this name, imported when something of it is asked for (repair 8)."""
 
@@ -290,10 +312,12 @@ def _repair() -> None:
         if error.name != "fairseq":
             raise
         raise UsageError("fairseq is not installed; run 'make setup' (it adds fairseq 0.12.2 with --no-deps)") from None
+    from fairseq import utils
     from fairseq.data import token_block_dataset
     from fairseq.dataclass import utils as dataclass_utils
     from fairseq.modules import sinusoidal_positional_embedding, transformer_layer
 
+    utils.clip_grad_norm_ = _clips_on_the_cpu(utils.clip_grad_norm_)
     token_block_dataset.np = _ModuleWith(numpy, compat=types.SimpleNamespace(long=int))
     dataclass_utils.initialize = _hydra_as_fairseq_knows_it
     dataclass_utils.compose = lambda name, overrides, strict=None: hydra.compose(name, overrides)

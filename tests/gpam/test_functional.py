@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gpam.attention import functional
 from gpam.attention.backends import tiled, tiling, workspace
 from gpam.attention.functional import dual_softmax, softmax_attention, sum_of_softmaxes
+from gpam.attention.reference import scaled_scores
 from gpam.errors import UsageError
 
 FUSED = ("batched", "materialised", "tiled")
@@ -72,6 +73,12 @@ def padding(batch, source, kind):
 def forward_and_gradients(out, leaves, generator):
     upstream = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+
+
+def test_scores_in_float16_are_divided_before_they_are_too_large():
+    q = torch.full((1, 1, 2, 64), 40.0, dtype=torch.float16)  # q k^T is 102,400, float16's largest number 65,504
+    assert scaled_scores(q, q).isfinite().all()
+    assert sum_of_softmaxes((q,), q, q, (1.0,), backend="reference").isfinite().all()
 
 
 def assert_matches_formula(

@@ -109,7 +109,12 @@ def test_on_a_gpu(backend, dtype, tolerance, length, causal, padded):
 @pytest.mark.parametrize("shape", [*SHAPES, *WIDE])
 def test_other_shapes_on_a_gpu(shape, monkeypatch):
     """The interpreter's cases, compiled: the formula test makes its tensors on the default device."""
-    monkeypatch.setattr(torch, "randn", lambda *a, generator=None, **k: _cpu_randn(*a, generator=generator, **k).cuda())
+
+    def drawn_on_the_cpu(*size, **options):
+        with torch.device("cpu"):
+            return _cpu_randn(*size, **options).cuda()
+
+    monkeypatch.setattr(torch, "randn", drawn_on_the_cpu)
     with torch.device("cuda"):
         assert_matches_formula("triton", dtype=torch.float16, tolerance=5e-3, **shape)
 

@@ -16,7 +16,8 @@ class Diverged(Exception):
 
 @contextlib.contextmanager
 def located_divergence() -> Iterator[None]:
-    """While this holds, a gradient of fairseq's trainer that is not finite ends training with what was found first.
+    """While this holds, a gradient of fairseq's trainer that is not finite ends training with what was found first; so
+    does a batch for which a GPU has no memory, which fairseq would leave out.
 
     fairseq does the update again under a detector of its own, which prints; here that is :class:`_Detector`.
 
@@ -27,10 +28,10 @@ def located_divergence() -> Iterator[None]:
 
     stock, found = trainer.Trainer.train_step, []
 
-    def train_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def train_step(self: Any, samples: Any, raise_oom: bool = True) -> Any:
         found[:] = [f"update {self.get_num_updates() + 1}"]
         with replaced(trainer, NanDetector=lambda model: _Detector(model, self, found)):
-            return stock(self, *args, **kwargs)
+            return stock(self, samples, raise_oom)
 
     try:
         with replaced(trainer.Trainer, train_step=train_step):

@@ -113,7 +113,7 @@ def complaint(
 
 def _of_rows(mechanism: Mechanism, weights: Tensor, seen: Tensor) -> str | None:
     """``seen`` ``[1, 1, target]``: the rows whose sum is known."""
-    low, high = (_per_row(bound) for bound in mechanism.weight_range())
+    low, high = (_per_row(bound, weights) for bound in mechanism.weight_range())
     total = mechanism.row_sum()
     tolerance = _tolerance(weights)
     weights = weights.double()
@@ -127,7 +127,7 @@ def _of_rows(mechanism: Mechanism, weights: Tensor, seen: Tensor) -> str | None:
         )
     if total is None:
         return None
-    off = ((weights.sum(-1) - _per_row(total).squeeze(-1)) * seen).abs().max()
+    off = ((weights.sum(-1) - _per_row(total, weights).squeeze(-1)) * seen).abs().max()
     return f"a row's sum is off by {float(off):.3g}" if float(off) > slack else None
 
 
@@ -145,9 +145,9 @@ def _tolerance(values: Tensor) -> float:
     return max(1e-4, 16 * torch.finfo(values.dtype).eps)
 
 
-def _per_row(value: float | Tensor) -> Tensor:
-    """One number, or one a head, against ``[batch, heads, target, source]``."""
-    return torch.as_tensor(value, dtype=torch.float64).reshape(-1, 1, 1)
+def _per_row(value: float | Tensor, weights: Tensor) -> Tensor:
+    """One number, or one a head, against ``weights`` ``[batch, heads, target, source]``."""
+    return torch.as_tensor(value, dtype=torch.float64, device=weights.device).reshape(-1, 1, 1)
 
 
 def _size(bound: Tensor) -> float:

@@ -121,6 +121,7 @@ def _distribute(own: DictConfig, cfg: DictConfig) -> None:
     """
     count, place = devices(cfg), place_of()
     if place is None:
+        own.distributed_training.distributed_world_size = 1  # fairseq's own default is every GPU that is visible
         return
     os.environ.update(place.variables())
     for group, options in shared(own, count).items():
@@ -178,6 +179,7 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         when_stopped(asked.set if first else lambda: None),
         saves_before_stopping(asked, stop_now),
         located_divergence(),
+        replaced(torch.cuda, reset_peak_memory_stats=lambda *_: None),  # fairseq would, after every update
         checked_attention(int(os.environ.get(CHECK_EVERY, "0"))),
         histories(write, own.common.log_interval),
         fast_step() if with_fast_step else contextlib.nullcontext(),

@@ -14,7 +14,9 @@ def reference(problem: Problem) -> Tensor:
     drop_branches = problem.dropout if problem.dropout_on == "branches" else 0.0
     combined: Tensor | float = 0.0
     for branch, query in enumerate(problem.queries):
-        scores = query @ problem.key(branch).transpose(-1, -2) * problem.scale
+        key = problem.key(branch).transpose(-1, -2)
+        # float16's largest number is 65,504
+        scores = query * problem.scale @ key if query.dtype == torch.float16 else query @ key * problem.scale
         scores = scores.to(problem.weights.dtype)
         if problem.bias is not None:
             scores = scores + problem.bias

@@ -200,9 +200,11 @@ def _stack_weights(weights: Sequence[Weight], batch: int, heads: int, target: in
     """``[branches, batch, heads, target or 1, 1]``, an expanded view through which autograd sums gradients back."""
     dtype = torch.promote_types(values.dtype, torch.float32)
     if all(isinstance(weight, int | float) for weight in weights):  # in a step of decoding every small call shows
-        return (
-            torch.tensor(weights, dtype=dtype, device=values.device).view(-1, 1, 1, 1, 1).expand(-1, batch, heads, 1, 1)
-        )
+        if values.device.type == "cpu":
+            numbers = torch.tensor(weights, dtype=dtype)
+        else:  # filled there: a copy would make the CPU wait
+            numbers = torch.stack([torch.full((), weight, dtype=dtype, device=values.device) for weight in weights])
+        return numbers.view(-1, 1, 1, 1, 1).expand(-1, batch, heads, 1, 1)
     tensors = [torch.as_tensor(weight, dtype=dtype, device=values.device) for weight in weights]
     shaped = [_weight_as_4d(tensor, (batch, heads, target, 1)) for tensor in tensors]
     stacked = torch.stack(torch.broadcast_tensors(*shaped))

@@ -44,6 +44,8 @@ def own_key(visible: Tensor, like: Tensor) -> Tensor:
 
 def scaled_scores(q: Tensor, k: Tensor) -> Tensor:
     """``S = Q K^T / sqrt(d_qk)``."""
+    if q.dtype == torch.float16:  # whose largest number is 65,504
+        return q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)
     return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
 
 
