@@ -34,7 +34,8 @@ install() {
 install --no-deps --require-hashes --requirement /dev/stdin <<<"$build"
 install --no-deps --require-hashes --no-build-isolation --requirement /dev/stdin <<<"$wanted"
 # torch by its version: any build of it may be supplied (TORCH_INDEX or pip's own settings), and its CUDA libraries come
-# with it, as its dependencies. It is the last, as fairseq would compile extensions against it that are not used here, and for minutes.
+# with it, as its dependencies. It is the last, as fairseq would compile extensions against it that are not used here,
+# and for minutes.
 if [ -n "$torch_index" ]; then
   install --no-warn-conflicts --constraint constraints.txt --index-url "$torch_index" torch
 else
@@ -53,11 +54,9 @@ from gpam_fairseq.trainer.memory import keep_memory
 keep_memory()
 from gpam.attention.backends import calibration
 print("setup:", calibration.main())'
-if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
-  "$venv/bin/python" -c '
-import torch
-torch.cuda.is_available() or print(
-    f"setup: there is a GPU, which torch {torch.__version__} does not see: its driver may be older than that build wants; "
-    "make clean, and make setup TORCH_INDEX=ADDRESS with what PyTorch names for the driver (nvidia-smi says its version)")'
+if nvidia-smi -L >/dev/null 2>&1 && ! "$venv/bin/python" -c 'import torch; torch.cuda.is_available() or exit(1)'; then
+  echo "setup: there is a GPU that this build of torch does not see; its driver may be older than the build wants" \
+    "(nvidia-smi says its version): remove $venv, and call make setup TORCH_INDEX=ADDRESS with what PyTorch's page 'Get" \
+    "Started' has after --index-url for that driver"
 fi
 touch "$venv/.installed"
