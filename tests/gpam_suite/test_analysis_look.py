@@ -127,7 +127,8 @@ def test_texts_are_of_the_test_set(made):
 
 
 def test_alignment_is_that_of_the_weights(made):
-    """Share of negative weight and sharpness of one pair, again from the formula; the picture is the last layer's."""
+    """Share of negative weight and sharpness of one pair by head, again from the formula; the picture is the last
+    layer's."""
     model, task, prepared = made("nmt", "dagpam")
     given = {"en-cs": [["PER KAN LIS", "lis kan per"], ["MOL", "mol"]]}
     found = alignment(model, task, prepared, given)
@@ -138,11 +139,14 @@ def test_alignment_is_that_of_the_weights(made):
     size = weights.abs()
     negative = (size - weights).sum((1, 2)) / 2 / size.sum((1, 2))
     sharp = (size / size.sum(2, keepdim=True)).max(2).values
-    assert found["pairs"][0] == pytest.approx([weights.shape[2], float(negative.mean()), float(sharp.mean())])
-    assert len(dataset[0]["source"]) == found["pairs"][0][0]
+    pair = found["pairs"][0]
+    assert pair["tokens"] == weights.shape[2] == len(dataset[0]["source"])
+    assert pair["negative"] == [pytest.approx(negative.tolist(), abs=6e-5)]  # one layer, rounded
+    assert pair["sharpness"] == [pytest.approx(sharp.mean(1).tolist(), abs=6e-5)]
     pictures = pairs_given(task, prepared, given)
     assert [one["words"] for one in found["sentences"]] == [text.words for text in pictures]
-    last = observed(model, pictures[0].arguments).attention["decoder.layers.0.encoder_attn"].weights.mean(0)
+    assert found["sentences"][0]["words"]["predicted"][-1] == "</s>"
+    last = observed(model, pictures[0].arguments).attention["decoder.layers.0.encoder_attn"].weights
     assert torch.allclose(torch.tensor(found["sentences"][0]["weights"]), last, atol=6e-4)
 
 
