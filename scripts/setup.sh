@@ -36,14 +36,10 @@ install --no-deps --require-hashes --no-build-isolation --requirement /dev/stdin
 # torch by its version: any build of it may be supplied (TORCH_INDEX or pip's own settings), and its CUDA libraries come
 # with it, as its dependencies. It is the last, as fairseq would compile extensions against it that are not used here,
 # and for minutes.
-if [ -n "$torch_index" ]; then
-  install --no-warn-conflicts --constraint constraints.txt --index-url "$torch_index" torch
-else
-  command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] || [ "$(uname -s)" != Linux ] ||
-    echo "setup: no NVIDIA GPU is seen, and torch's usual build brings gigabytes for one; for its CPU build stop this" \
-      "and call make setup TORCH_INDEX=ADDRESS, with what PyTorch's page 'Get Started' has after --index-url for CPU"
-  install --no-warn-conflicts --constraint constraints.txt torch
-fi
+[ -n "$torch_index" ] || command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] || [ "$(uname -s)" != Linux ] ||
+  echo "setup: no NVIDIA GPU is seen, and torch's usual build brings gigabytes for one; for its CPU build stop this" \
+    "and call make setup TORCH_INDEX=ADDRESS, with what PyTorch's page 'Get Started' has after --index-url for CPU"
+install --no-warn-conflicts --constraint constraints.txt ${torch_index:+--index-url "$torch_index"} torch
 install --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -c 'from gpam_fairseq.trainer import products; print("setup:", products.build())'
 "$venv/bin/python" -c 'from gpam.attention.backends.compiled import library; print("setup:", library.build())'

@@ -266,9 +266,11 @@ def _clips_on_the_cpu(stock: Any) -> Any:
 
     @functools.wraps(stock)
     def clip_grad_norm_(params: Any, max_norm: float, aggregate_norm_fn: Any = None) -> torch.Tensor:
+        if not torch.cuda.is_available():
+            return stock(params, max_norm, aggregate_norm_fn)
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         grads = [parameter.grad.detach() for parameter in params if parameter.grad is not None]
-        if not torch.cuda.is_available() or not grads or any(grad.device.type != "cpu" for grad in grads):
+        if not grads or any(grad.device.type != "cpu" for grad in grads):
             return stock(params, max_norm, aggregate_norm_fn)
         norm = torch.norm(torch.stack([torch.norm(grad, p=2, dtype=torch.float32) for grad in grads]))
         if aggregate_norm_fn is not None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention import reference
-from gpam.attention.backends.masks import bias_of, hidden_by
+from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
 
@@ -73,11 +73,9 @@ def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bi
     attn_mask = checked_attn_mask(attn_mask, (*q.shape[:3], source))
     if takes_bias or attn_mask.dtype == torch.bool:
         return attn_mask
-    hidden = hidden_by(attn_mask)
-    adds = attn_mask.masked_fill(hidden, 0) != 0
-    if not adds.is_meta and adds.any():
+    if adds_beside_hiding(attn_mask):
         raise UsageError(
             f"attention '{mechanism}' is no softmax of scores that a bias could be added to: got an attn_mask "
             "that adds, wanted one that only hides (booleans, or 0 and -inf)"
         )
-    return hidden
+    return hidden_by(attn_mask)

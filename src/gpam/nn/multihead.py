@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
+from gpam.attention.backends.masks import adds_beside_hiding, hidden_by
 from gpam.attention.base import Mechanism
 from gpam.attention.reference import merge_heads, split_heads
 from gpam.attention.site import Role
@@ -161,11 +162,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             attn_mask = attn_mask.unflatten(0, (batch, self.num_heads))
         if key_padding_mask is not None and key_padding_mask.is_floating_point():
             # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
-            hidden = key_padding_mask.isneginf()
-            adds = key_padding_mask.masked_fill(hidden, 0) != 0
-            if torch.compiler.is_compiling() or (not adds.is_meta and bool(adds.any())):
+            if torch.compiler.is_compiling() or adds_beside_hiding(key_padding_mask):
                 return {"attn_mask": _sum(key_padding_mask[:, None, None, :], attn_mask)}
-            key_padding_mask = hidden
+            key_padding_mask = hidden_by(key_padding_mask)
         return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
 
     def _check_source(self, query: Tensor, key: Tensor) -> None:

@@ -155,7 +155,7 @@ def score_second_test(
     encoder = Encoder.of(prepared, prepared.source_lang, task.source_dictionary)
     sentences = sentences_of([encoder.ids(f"{line}\n") for line in sources], task)
     hypotheses = translated(model, task, prepared, evaluation, sentences)
-    write_atomically(folder / f"second_test_{HYPOTHESES}", "".join(f"{line}\n" for line in hypotheses))
+    _keep_lines(folder / f"second_test_{HYPOTHESES}", hypotheses)
     scores, *_ = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
     return {f"second_test_{name}": score for name, score in scores.items()}
 
@@ -163,7 +163,11 @@ def score_second_test(
 def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:
     """Leave the scores of a test set's units and its hypotheses in a run's folder."""
     write_scores(folder, units)
-    write_atomically(folder / HYPOTHESES, "".join(f"{line}\n" for line in hypotheses))
+    _keep_lines(folder / HYPOTHESES, hypotheses)
+
+
+def _keep_lines(path: Path, lines: list[str]) -> None:
+    write_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def decoding(evaluation: DictConfig) -> dict[str, Any]:

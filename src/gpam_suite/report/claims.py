@@ -14,10 +14,11 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
-from gpam_suite.report.tables import short_table
+from gpam_suite.report.tables import difference_cell, short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims
 
+_OF_A_WHOLE_CLAIM = ("scores", "second-test", "weights", "inside-table")
 _STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
@@ -49,16 +50,13 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
     parts = {}
     for name in read_claims():
         found = said.get(name)
-        waits = "Made when all seeds of the plan are there.\n"
-        parts |= {
-            f"claim-{name}": "\n".join(_tests(found))
-            if found
-            else "No seed of softmax and the model is finished yet.\n",
-            f"scores-{name}": _scores(compared(there[name], said)) if found and found.whole else waits,
-            f"second-test-{name}": _second_test(compared(there[name], said)) if found and found.whole else waits,
-            f"weights-{name}": _weights(found) if found and found.whole else waits,
-            f"inside-table-{name}": "\n".join(_inside(found)) if found and found.whole else waits,
-        }
+        tests = "\n".join(_tests(found)) if found else "No seed of softmax and the model is finished yet.\n"
+        made = dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
+        if found and found.whole:
+            shown = compared(there[name], said)
+            texts = _scores(shown), _second_test(shown), _weights(found), "\n".join(_inside(found))
+            made = dict(zip(_OF_A_WHOLE_CLAIM, texts, strict=True))
+        parts |= {f"claim-{name}": tests} | {f"{kind}-{name}": text for kind, text in made.items()}
     return parts
 
 
@@ -115,8 +113,8 @@ def _second_test(shown: Aggregate) -> str:
     for row in shown.rows:
         scores = [row.summary(metric) for metric in metrics]
         gain = shown.difference(row, metrics[0])
-        tested = formatting.estimate(gain.estimate, gain.low, gain.high) if gain else MISSING
-        lines.append([row.label, *(formatting.plus_minus(one.mean, one.sd) for one in scores), tested])
+        means = [formatting.plus_minus(one.mean, one.sd, shown.digits) for one in scores]
+        lines.append([row.label, *means, difference_cell(shown, gain)])
     titles = [f"{METRIC_LABEL[one]} {'↓' if one in LOWER_IS_BETTER else '↑'}" for one in metrics]
     return markdown(["Model", *titles, "Difference in the first, over seeds [95 %]"], lines)
 

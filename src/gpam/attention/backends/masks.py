@@ -15,6 +15,13 @@ def bias_of(attn_mask: Tensor | None) -> Tensor | None:
     return attn_mask if attn_mask is not None and attn_mask.is_floating_point() else None
 
 
+def adds_beside_hiding(attn_mask: Tensor) -> bool:
+    """Whether a mask of floats adds to a score that it does not hide. On torch's meta device, which holds no numbers,
+    it is taken to hide only."""
+    added = attn_mask.masked_fill(hidden_by(attn_mask), 0) != 0
+    return not added.is_meta and bool(added.any())
+
+
 def hidden_by(attn_mask: Tensor) -> Tensor:
     """Bool, True where an ``attn_mask`` hides a key: itself, or the places of ``-inf``."""
     return attn_mask.isneginf() if attn_mask.is_floating_point() else attn_mask
