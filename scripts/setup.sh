@@ -39,7 +39,8 @@ install --no-deps --require-hashes --no-build-isolation --requirement /dev/stdin
 [ -n "$torch_index" ] || command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] || [ "$(uname -s)" != Linux ] ||
   echo "setup: no NVIDIA GPU is seen, and torch's usual build brings gigabytes for one; for its CPU build stop this" \
     "and call make setup TORCH_INDEX=ADDRESS, with what PyTorch's page 'Get Started' has after --index-url for CPU"
-install --no-warn-conflicts --constraint constraints.txt ${torch_index:+--index-url "$torch_index"} torch
+install_torch() { install --no-warn-conflicts --constraint constraints.txt "$@" torch; }
+if [ -n "$torch_index" ]; then install_torch --index-url "$torch_index"; else install_torch; fi
 install --no-deps --no-build-isolation --editable .
 "$venv/bin/python" -c 'from gpam_fairseq.trainer import products; print("setup:", products.build())'
 "$venv/bin/python" -c 'from gpam.attention.backends.compiled import library; print("setup:", library.build())'
