@@ -432,13 +432,13 @@ def test_neutreno_of_one_layer_says_that_it_is_softmax():
     build("neutreno", Site(EMBED, HEADS, layers=2))
 
 
-@pytest.mark.parametrize("init", ["negative_identity", "xavier"])
+@pytest.mark.parametrize("init", ["negative_identity", "xavier", "identity"])
 def test_dagpam_initialisation(init):
     mechanism = build("dagpam", Site(64, 4), {"query_neg_init": init, "negative_key": "separate"})
     identity = torch.eye(16)
     assert_close(mechanism.key_neg.detach(), identity)
-    if init == "negative_identity":
-        assert_close(mechanism.query_neg.detach(), -identity)
+    if init != "xavier":
+        assert_close(mechanism.query_neg.detach(), identity if init == "identity" else -identity)
     else:
         bound = (6 / 32) ** 0.5
         assert mechanism.query_neg.abs().max() <= bound and mechanism.query_neg.std() > 0.4 * bound

@@ -209,7 +209,7 @@ def seven(mean, spread=1.0):
         (seven(0.008), SUPPORTED_SMALLER),
         (seven(0.0), CONTRADICTED),
         (seven(-0.02), CONTRADICTED),
-        (seven(0.01, spread=5.0), INCONCLUSIVE),
+        (seven(0.01, spread=3.5), INCONCLUSIVE),
     ],
 )
 def test_verdicts(tmp_path, gains, wanted):
@@ -242,6 +242,22 @@ def test_the_planned_seeds_are_those_from_one_on_and_none_of_them_failed(tmp_pat
     assert not found_in(tmp_path).whole
     store(tmp_path, failed | {"status": "diverged"})
     assert found_in(tmp_path).whole
+
+
+def test_seeds_whose_gains_spread_further_than_planned_ask_for_more(tmp_path):
+    """By the standard deviation of the first seven alone, whatever the next ones do."""
+    wide = seven(EFFECT, spread=4.0)
+    assert np.std(wide, ddof=1) > 0.012 > np.std(seven(EFFECT), ddof=1)
+    found = experiment(tmp_path / "a", wide)
+    assert found.verdict is None
+    (table,) = render_claims(tmp_path / "a", read_aggregates(tmp_path / "a")).values()
+    assert "| – | not yet: 7 of 10 seeds | yes |" in table
+    extended = [*wide, EFFECT, EFFECT, EFFECT]
+    assert np.std(extended, ddof=1) < 0.012
+    found = experiment(tmp_path / "b", extended, more=scaled())
+    assert found.verdict == SUPPORTED and found.comparisons[0].seeds == tuple(range(1, 11))
+    assert len(found.comparisons) == 1  # the control has seven seeds, and needs ten as well
+    assert experiment(tmp_path / "c", [*seven(EFFECT), 0.1, -0.1, 0.1]).whole  # seven were enough
 
 
 def test_a_secondary_claim_has_no_verdict(tmp_path, monkeypatch):
@@ -440,7 +456,9 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
             "learned_scalars": {"lambda_pos/a": 0.1, "lambda_neg/a": 0.5},
         }
         made.append(make_record(experiment="lm_ptb", value=100.0, seed=seed, **softmax))
-        made.append(make_record(experiment="lm_ptb", model="dagpam_trainable", value=99.0 - seed, seed=seed, **dagpam))
+        made.append(
+            make_record(experiment="lm_ptb", model="dagpam_trainable", value=99.0 - 0.1 * seed, seed=seed, **dagpam)
+        )
     store(tmp_path, *made)
     rows = {row.quantity: row for row in found_in(tmp_path).inside}
     assert list(rows) == [

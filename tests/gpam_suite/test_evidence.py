@@ -124,6 +124,7 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
     [
         ({"parts": ["tune_nm"]}, "wanted one of tune_ptb, .*; did you mean 'tune_nmt'"),
         ({"jobs": 0}, "jobs: got 0"),
+        ({"parts": ["ptb", "ptb_wide"]}, "ptb_wide waits for what tune_ptb_wide finds"),
     ],
 )
 def test_mistakes_are_told(monkeypatch, tmp_path, changes, sentence):

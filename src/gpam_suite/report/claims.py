@@ -63,11 +63,14 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
 def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
     """``tables/<experiment>-claim.md`` of every claim that has runs, and ``comparisons/<experiment>.json`` of a whole
     one."""
+    there, said = {one.experiment: one for one in aggregates}, findings(results, aggregates)
     files: dict[Path, str] = {}
-    for name, found in findings(results, aggregates).items():
+    for name, found in said.items():
+        second = ""
         if found.whole:
             files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), _weights(found), *_inside(found)])
+            second = _second_test(compared(there[name], said))
+        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), second, _weights(found), *_inside(found)])
         files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
     return files
 

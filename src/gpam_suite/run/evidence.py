@@ -94,15 +94,22 @@ def evidence(cfg: DictConfig) -> None:
     """Do what is missing of the parts that ``cfg.parts`` names (all when it is null).
 
     Raises:
-        UsageError: no such part, or ``jobs`` is no number, or a command line of the plan is wrong.
+        UsageError: no such part, or one whose recipe is not frozen, or ``jobs`` is no number, or a command line of the
+            plan is wrong.
         RunFailed: some member ended without a result; the others were done.
         Preempted: SIGTERM came; the running members were saved, and the same call goes on.
     """
     whole_number(cfg.jobs, 1, "jobs")
     plan = unresolved(cfg)
-    chosen = list(plan) if cfg.parts is None else several(cfg.parts, "parts")
+    frozen = [name for name, part in plan.items() if "waits_for" not in part]
+    chosen = frozen if cfg.parts is None else several(cfg.parts, "parts")
     for name in chosen:
         one_of(name, plan, "parts")
+        if name not in frozen:
+            raise UsageError(
+                f"parts: {name} waits for what {plan[name]['waits_for']} finds: freeze that in configs/recipe or in its "
+                "line of configs/evidence.yaml, and take its waits_for away"
+            )
     log.info("looking at the runs of %s", ", ".join(chosen))
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]

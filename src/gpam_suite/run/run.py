@@ -75,10 +75,11 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+    git = environment.git()  # of the code that trains, whatever is checked out meanwhile
     with Tracker(cfg, folder) as tracker:
         status, reason = _work(cfg, folder, prepared, tracker)
         ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
-        record = _record(cfg, folder, prepared, status, reason, started, ended)
+        record = _record(cfg, folder, prepared, status, reason, git, started, ended)
         write_record(folder, record)
         tracker.finish(record)
     _remove_outcomes(folder)
@@ -142,6 +143,7 @@ def _record(
     prepared: Prepared,
     status: str,
     reason: str | None,
+    git: dict[str, Any] | None,
     started: datetime.datetime,
     ended: datetime.datetime,
 ) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def _record(
             "counts": {split: prepared.words(split) for split in ("train", "valid", "test")},
         },
         "versions": environment.versions(),
-        "git": environment.git(),
+        "git": git,
         "hardware": environment.hardware()
         | {
             "fast_products": outcome.get("fast_products", False),

@@ -48,6 +48,16 @@ class Claim:
     pairs: list[tuple[str, str]] = field(default_factory=list)
     seeds_of: dict[str, int] = field(default_factory=dict)
     secondary: bool = False
+    extension: dict[str, Any] | None = None
+
+    def extended(self, gains: Mapping[int, float]) -> "Claim":
+        """With the seeds of the plan's extension, where the standard deviation of ``gains`` (by seed; of the planned
+        seeds alone) is above its ``spread``: ``seeds`` for softmax, the model and those in ``also``."""
+        spread = summarise([gain for seed, gain in gains.items() if seed <= self.seeds]).sd
+        if self.extension is None or spread is None or spread <= self.extension["spread"]:
+            return self
+        seeds = self.extension["seeds"]
+        return replace(self, seeds=seeds, seeds_of=self.seeds_of | dict.fromkeys(self.extension["also"], seeds))
 
     def effect(self, metric: str) -> float:
         """``D``: the gain between two scores, the paper's of this row or others, or a number on the scale of the
@@ -143,6 +153,7 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     primary = _compare(aggregate, rows[claim.model], aggregate.baseline, effect, primary=True)
     if primary is None:
         return None
+    claim = claim.extended(primary.gains)
     arms = [row for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
     arms = [row for row in arms if _whole(row, claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS))]
     others = [(row, aggregate.baseline) for row in arms]

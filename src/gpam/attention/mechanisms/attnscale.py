@@ -35,6 +35,7 @@ class AttnScale(AffineSoftmax):
         negative=True,
         extra_parameters=lambda site, options: site.num_heads,
         flops=products(2),
+        departures="D is over the keys that a row sees: the source, an image model, has no mask",
     )
 
     def __init__(self, site: Site, options: NoOptions) -> None:

@@ -57,8 +57,8 @@ class DaGPAMOptions:
     )
     query_neg_init: str = option(
         "negative_identity",
-        "initial W_Q^-: -I, near the lemma's S- = -S+ [2], or xavier_uniform [?]",
-        choices=("negative_identity", "xavier"),
+        "initial W_Q^-: -I, near the lemma's S- = -S+ [2], or xavier_uniform [?], or I (for a control)",
+        choices=("negative_identity", "xavier", "identity"),
     )
     query_neg_activation: str = option(
         "relu", "what stands between Q and W_Q^-: relu [2], or none (ablation)", choices=("relu", "none")
@@ -157,11 +157,11 @@ class DaGPAM(Mechanism):
         """``W_Q^-`` as the options say; a separate negative key starts as the positive one (``W_K^- = I``)."""
         identity = torch.eye(self.site.head_dim)
         with torch.no_grad():
-            if self.options.query_neg_init == "negative_identity":
-                self.query_neg.copy_(-identity)
-            else:
+            if self.options.query_neg_init == "xavier":
                 for head in self.query_neg.view(-1, self.site.head_dim, self.site.head_dim):
                     nn.init.xavier_uniform_(head)
+            else:
+                self.query_neg.copy_(identity if self.options.query_neg_init == "identity" else -identity)
             if self.key_neg is not None:
                 self.key_neg.copy_(identity)
 
