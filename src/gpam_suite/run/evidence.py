@@ -107,8 +107,8 @@ def evidence(cfg: DictConfig) -> None:
         one_of(name, plan, "parts")
         if name not in frozen:
             raise UsageError(
-                f"parts: {name} waits for what {plan[name]['waits_for']} finds: freeze that in configs/recipe or in its "
-                "line of configs/evidence.yaml, and take its waits_for away"
+                f"parts: {name} waits for what {plan[name]['waits_for']} finds: freeze that in configs/recipe or in "
+                "its line of configs/evidence.yaml, and take its waits_for away"
             )
     log.info("looking at the runs of %s", ", ".join(chosen))
     paths = OmegaConf.to_container(cfg.paths, resolve=True)

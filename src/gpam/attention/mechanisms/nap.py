@@ -44,8 +44,8 @@ class NAP(Mechanism):
         extra_parameters=lambda site, options: 2 * site.num_heads + 2 * site.embed_dim,
         flops=products(2),
         departures=(
-            "no layer norm around the sub-layer or in the feed-forward layer but the recipe's own, where the authors put "
-            "one; n and the statistics are of the keys that a row sees, not of the padded length; the LayerNorm's "
+            "no layer norm around the sub-layer or in the feed-forward layer but the recipe's own, where the authors "
+            "put one; n and the statistics are of the keys that a row sees, not of the padded length; the LayerNorm's "
             "epsilon is torch's"
         ),
     )

@@ -34,8 +34,9 @@ class NON(Mechanism):
         extra_parameters=no_parameters,
         flops=products(2),
         departures=(
-            "no layer norm around the sub-layer or in the feed-forward layer but the recipe's own, where the authors put "
-            "one; n is the keys that a row sees, not the padded length; the exact GELU; dropout falls on the weights"
+            "no layer norm around the sub-layer or in the feed-forward layer but the recipe's own, where the authors "
+            "put one; n is the keys that a row sees, not the padded length; the exact GELU; dropout falls on the "
+            "weights"
         ),
     )
 
