@@ -73,7 +73,10 @@ def weaknesses() -> int:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", AUDIT], check=True)
+        tools = [python, "-m", "pip", "install", "--quiet", AUDIT]
+        if subprocess.run(tools, check=False).returncode:  # which has said why
+            print(f"audit: {AUDIT} cannot be installed; without a network give a folder of advisories", file=sys.stderr)
+            return FAILED
         asked = [python, "-m", "pip_audit", "--strict", "--disable-pip", "--no-deps", "--progress-spinner", "off"]
         ended = subprocess.run(
             [*asked, "--requirement", ROOT / "requirements.lock"], capture_output=True, text=True, check=False

@@ -90,7 +90,7 @@ def locked() -> str:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", UV, PIP], check=True)
+        output([python, "-m", "pip", "install", "--quiet", UV, PIP])
         pins, asked = Path(folder) / "pins.txt", Path(folder) / "asked.txt"
         lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
         pins.write_text("\n".join(line for line in lines if not line.startswith(f"{BY_VERSION}==")), encoding="utf-8")

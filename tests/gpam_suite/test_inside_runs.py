@@ -24,7 +24,7 @@ def finished(tmp_path_factory):
     """The results folder of a tiny daGPAM language model that was looked at and read perturbed input, the run's own
     folder, and the files that were written."""
     base = tmp_path_factory.mktemp("analyse")
-    cfg = tiny(base, "model=dagpam_trainable", "command='python scripts/train.py model=dagpam_trainable'")
+    cfg = tiny(base, "model=dagpam_trainable")
     run_here(cfg)
     inside = composed(*places(base), "parts=[hulls,runs]", "texts.lm=2", "only=local_lm", root="analyse")
     noise = composed(*places(base), "rates=[0,0.1,0.5]", "texts.blocks=5", "only=local_lm", root="perturb")

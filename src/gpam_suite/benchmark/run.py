@@ -50,7 +50,7 @@ def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined
     groups = {kind: [name for name, case in defined.items() if case["kind"] == kind] for kind in kinds}
     groups |= {"all": list(defined)} | presets
     found = []
-    for word in [asked] if isinstance(asked, str) else asked:
+    for word in [asked] if isinstance(asked, str) else several(asked, "cases"):
         found += groups.get(one_of(word, [*groups, *defined], "cases"), [word])
     return list(dict.fromkeys(found))
 
@@ -87,4 +87,10 @@ def _settings(cfg: DictConfig) -> Settings:
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
     threads = min(whole_number(cfg.threads, 1, "threads"), os.cpu_count() or 1)
-    return Settings(threads=threads, repeats=cfg.repeats, seed=cfg.seed, device=device, mirror=cfg.paths.mirror)
+    return Settings(
+        threads=threads,
+        repeats=whole_number(cfg.repeats, 1, "repeats"),
+        seed=cfg.seed,
+        device=device,
+        mirror=cfg.paths.mirror,
+    )

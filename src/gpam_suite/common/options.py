@@ -1,7 +1,7 @@
 """Checks of single options, with the sentence that a wrong one gets."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpam.errors import UsageError, did_you_mean
@@ -25,6 +25,20 @@ def finite(value: Any, what: str) -> float:
     """``value`` if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UsageError(f"{what}: got {value!r}, wanted a number")
+    return value
+
+
+def positive(value: Any, what: str) -> float:
+    """``value`` if it is a finite number above zero."""
+    if finite(value, what) <= 0:
+        raise UsageError(f"{what}: got {value!r}, wanted a number above zero")
+    return value
+
+
+def mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """``value`` if it is a mapping of options."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}: got {value!r}, wanted a mapping of options")
     return value
 
 

@@ -12,21 +12,21 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.options import finite, one_of, whole_number
+from gpam_suite.common.options import finite, mapping, one_of, whole_number
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
 from gpam_suite.config.identity import config_hash, run_folder
 from gpam_suite.config.trust import refuse_code
 
-NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name", "command")
+NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name")
 """Top-level nodes that say where a run writes, and how it is logged and watched: they cannot change a number."""
 MODEL_FACTS = ("name", "label", "attention", "control")
 """Keys of the ``model`` node that are not options of the mechanism."""
 _BEFORE_THE_CHOICE = {"devices": 1, "precision": "fp32", "fast": False}
 """Keys of the ``gpu`` node that came later, with what they were till then: a run keeps its hash."""
 _NODES = {
-    "dataset": ("name", "task", "kind"),
+    "dataset": ("name", "label", "task", "kind"),
     "recipe": ("name", "task"),
     "model": ("name", "label", "attention"),
     "gpu": ("name",),
@@ -41,6 +41,10 @@ _RANGES = {
     **dict.fromkeys(("model.encoder_layers", "model.decoder_layers"), (lambda value: value >= 1, "at least 1")),
     "optimization.lr": (lambda value: value > 0, "numbers above 0"),
     "optimization.max_update": (lambda value: value >= 1, "at least 1"),
+    "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
+    "common.log_interval": (lambda value: value >= 1, "at least 1"),
+    "checkpoint.no_save": (lambda value: not value, "false: what is saved is evaluated"),
+    "dataset.disable_validation": (lambda value: not value, "false: validation chooses the checkpoint"),
 }
 """Options of fairseq to what their values have to be."""
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -73,30 +77,26 @@ def stored(path: Path) -> DictConfig:
 def check_nodes(cfg: DictConfig) -> None:
     """Raise UsageError where a node that every run has is missing, or is no mapping, or has not its names."""
     for name, keys in _NODES.items():
-        _check_mapping(cfg, name)
+        mapping(cfg.get(name), name)
         for key in keys:
             value = cfg[name].get(key)
             if not isinstance(value, str) or not value:
                 raise UsageError(f"{name}.{key}: got '{value}', wanted a text, as the files in configs/ have it")
 
 
-def _check_mapping(cfg: DictConfig, name: str) -> None:
-    if not isinstance(node := cfg.get(name), DictConfig):
-        raise UsageError(f"{name}: got '{node}', wanted a mapping of options")
-
-
 def check(cfg: DictConfig) -> None:
     """Raise UsageError for what Hydra cannot know to be wrong."""
     check_nodes(cfg)
     if "checks" in cfg:  # a plan trains nothing
-        _check_mapping(cfg, "checks")
+        mapping(cfg.get("checks"), "checks")
         whole_number(cfg.checks.get("attention_every"), 0, "checks.attention_every")
-        _check_mapping(cfg, "tracking")
+        mapping(cfg.get("tracking"), "tracking")
     places = {f"paths.{key}": OmegaConf.select(cfg, f"paths.{key}") for key in ("results", "data")}
     for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
         if not isinstance(value, str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
-    whole_number(cfg.seed, 0, "seed")
+    if whole_number(cfg.seed, 0, "seed") >= 2**32:
+        raise UsageError(f"seed: got {cfg.seed}, wanted a number below 2**32, as numpy does")
     whole_number(cfg.gpu.get("threads"), 1, "gpu.threads")
     one_of(cfg.evaluation.get("checkpoint"), ("best", "last"), "evaluation.checkpoint")
     fast(cfg)
@@ -166,8 +166,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     tree = _plain(cfg.fairseq)
     tree.setdefault("common", {})
     for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):
-        if not isinstance(tree.get(group, {}), dict):
-            raise UsageError(f"fairseq.{group}: got '{tree[group]}', wanted a mapping of options")
+        mapping(tree.get(group, {}), f"fairseq.{group}")
     tree["model"] = {**tree.get("model", {}), "attention": cfg.model.attention, **model_options(cfg)}
     if "control" in cfg.model:
         tree["model"] |= controlled_sizes(cfg.model.control, tree["model"], tree["task"])
@@ -211,9 +210,10 @@ def _check_ranges(complete: DictConfig) -> None:
     """What fairseq would find out after the data are prepared, or never."""
     for key, (fits, wanted) in _RANGES.items():
         values = OmegaConf.select(complete, key)
-        for value in values if isinstance(values, ListConfig) else [values]:
-            if value is not None and not fits(value):
-                raise UsageError(f"fairseq.{key}: got {value}, wanted {wanted}")
+        several = isinstance(values, ListConfig)
+        wrong = [value for value in (values if several else [values]) if value is not None and not fits(value)]
+        if wrong or (several and not values):
+            raise UsageError(f"fairseq.{key}: got {wrong[0] if wrong else 'an empty list'}, wanted {wanted}")
 
 
 def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.common.options import mapping, one_of, whole_number
 from gpam_suite.common.tasks import TASKS
 
 TOKENIZERS = ("none", "moses")
@@ -18,9 +18,7 @@ def plain(node: Any, what: str) -> dict[str, Any]:
     """``node`` (an omegaconf node or a mapping) as nested plain dictionaries and lists, interpolations resolved."""
     if OmegaConf.is_config(node):
         node = OmegaConf.to_container(node, resolve=True)  # a value still to be given comes as "???"
-    if not isinstance(node, Mapping):
-        raise UsageError(f"{what}: got {node!r}, wanted a mapping of options")
-    return {key: None if value == "???" else value for key, value in node.items()}
+    return {key: None if value == "???" else value for key, value in mapping(node, what).items()}
 
 
 def refuse_unknown(node: Mapping[str, Any], known: set[str], what: str) -> None:

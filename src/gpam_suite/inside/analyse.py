@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gpam.analysis import negative_mass, sharpness
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of, several, whole_number
+from gpam_suite.common.options import mapping, one_of, several, whole_number
 from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
 from gpam_suite.inside.depth import analyse_depth
@@ -34,7 +34,7 @@ def analyse(cfg: DictConfig) -> list[Path]:
     """
     for part in (parts := several(cfg.parts, "parts")):
         one_of(part, PARTS, "parts")
-    for task, count in cfg.texts.items():
+    for task, count in mapping(cfg.texts, "texts").items():
         whole_number(count, 1, f"texts.{task}")
     results, written = Path(cfg.results), []
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine

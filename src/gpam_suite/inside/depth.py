@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from gpam.attention import Site, build
 from gpam.attention.reference import merge_heads, split_heads
+from gpam.errors import UsageError
+from gpam_suite.common.options import several, whole_number
 from gpam_suite.config.compose import composed
 from gpam_suite.inside import store
 from gpam_suite.inside.measures import of_tokens
@@ -30,11 +32,13 @@ log = logging.getLogger(__name__)
 def analyse_depth(results: Path, settings: DictConfig) -> Path:
     """``<results>/analysis/depth.json``: measures after ``settings.layers`` layers for each network, lambda+ and
     seed."""
-    deepest = max(settings.layers)
+    if not (layers := several(settings.layers, "layers")):
+        raise UsageError("layers: got none, wanted depths, as in layers=[6,24]")
+    deepest = max(whole_number(depth, 1, "layers") for depth in layers)
     found: dict[str, Any] = {
         "experiment": settings.experiment,
         "lambda_neg": settings.lambda_neg,
-        "layers": list(settings.layers),
+        "layers": layers,
         "seeds": list(settings.depth_seeds),
         "networks": {"attention": [], "transformer": []},
     }

@@ -28,12 +28,25 @@ GENERAL = "analysis"
 _MADE = ("tables/*.md", "tables/*.csv", "figures/*.svg", "comparisons/*.json")
 """What :func:`build` alone writes."""
 
+_PARTS = ("runs", "analysis", "tuning")
+"""What makes a folder one of results."""
+
 _INTRODUCTION = """# Results
 
 Generated from the records in `runs/`. Tables hold the mean and the sample standard deviation over seeds, and every
 difference is to softmax under the same data, recipe and protocol. "Over seeds" asks whether another seed would tell the
 same story; "on the test set" asks whether another test set would, for the models that were trained.
 """
+_OPENING = _INTRODUCTION.index("records")
+
+
+def _refuse_another(results: Path) -> None:
+    """Nothing is written over or removed where somebody keeps something else."""
+    if not any((results / part).is_dir() for part in _PARTS):
+        raise UsageError(f"got {results}, wanted a results folder: one of {', '.join(_PARTS)} is in it")
+    page = results / "README.md"
+    if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_INTRODUCTION[:_OPENING]):
+        raise UsageError(f"{page} is not a page of results, and would be written over: move it, or name another folder")
 
 
 def build(results: Path) -> list[Path]:
@@ -43,13 +56,14 @@ def build(results: Path) -> list[Path]:
     such an experiment or of one that is gone, is removed.
 
     Raises:
-        UsageError: the published results, whose pages are written by hand.
+        UsageError: no results folder, or one whose page is not ours: the published results, or any other.
     """
     results = Path(results)
     if results.resolve() == PUBLISHED:
         raise UsageError(
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
+    _refuse_another(results)
     found, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)

@@ -75,7 +75,7 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
-        kept = {path.relative_to(results / name).as_posix(): _without_maps(path) for path in found}
+        kept = {path.relative_to(results / name).as_posix(): archives.read_bytes(path) for path in found}
         files |= _merged(published / name, kept)
     files |= {
         published / "references" / path.name: path.read_bytes() for path in (results / "references").glob("*.json")
@@ -102,12 +102,6 @@ def _published_rows(run: Path) -> Iterator[dict[str, Any]]:
             yield row
         elif row.get("split") in (GRADIENT, SCALAR):
             yield {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in row.items()}
-
-
-def _without_maps(path: Path) -> bytes:
-    """An analysis without the weights of single texts, which runs of earlier versions have: no text is published."""
-    found = {key: value for key, value in store.read(path).items() if key != "maps"}
-    return (json.dumps(found, ensure_ascii=False) + "\n").encode()
 
 
 def _merged(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:

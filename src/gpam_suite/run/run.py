@@ -187,7 +187,7 @@ def _record(
             "fast_products": outcome.get("fast_products", False),
             "attention_backends": outcome.get("attention_backends"),
         },
-        "command": cfg.command or environment.command(),
+        "command": environment.command(),
         "started": started.isoformat(timespec="seconds"),
         "finished": ended.isoformat(timespec="seconds"),
         "updates": outcome.get("updates", max((row.get("update") or 0 for row in history), default=0)),

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import dictionary
 from gpam_suite.common.formatting import count, number
-from gpam_suite.common.options import one_of, several
+from gpam_suite.common.options import one_of, positive, several
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
@@ -80,8 +80,8 @@ def plan(cfg: DictConfig) -> None:
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
         raise UsageError(f"devices: got {counts}, wanted whole numbers of at least 1, for instance [1,4,8]")
     for key in ("utilisation", "dollars", "vocabulary", "sentence"):
-        if cfg[key] is not None and (isinstance(cfg[key], str | bool) or cfg[key] <= 0):
-            raise UsageError(f"{key}: got {cfg[key]}, wanted a number above zero")
+        if cfg[key] is not None:
+            positive(cfg[key], key)
     one_of(cfg.device, [*GPUS, "cpu"], "device")
     work = workload(cfg, find_prepared(cfg), cfg.vocabulary, cfg.sentence)
     if cfg.device == "cpu":

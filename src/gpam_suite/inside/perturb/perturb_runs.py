@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of, several, whole_number
+from gpam_suite.common.options import mapping, one_of, several, whole_number
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside import store
 from gpam_suite.inside.models import each_run, finished_runs, opened
@@ -69,7 +69,7 @@ def _settings(cfg: DictConfig, texts: str) -> dict[str, Any]:
         "kinds": [kind for kind in KINDS if kind in kinds],
         "rates": rates[1:],
         "seed": whole_number(cfg.seed, 0, "seed"),
-        "texts": whole_number(cfg.texts[texts], 1, f"texts.{texts}"),
+        "texts": whole_number(mapping(cfg.texts, "texts")[texts], 1, f"texts.{texts}"),
     }
 
 
