@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpam.attention import Mechanism, Site, build, mechanism_class, names, options_of, reference
+from gpam.attention import Site, build, mechanism_class, names, options_of, parts
 from gpam.attention.base import StackMemory
 
 HEADS, HEAD_DIM, LAYER = 4, 4, 1
@@ -101,46 +101,12 @@ class Called:
         output, weights = self.mechanism(
             given.q, given.k, given.v, query_input=given.x, need_weights=need_weights, state=state, **masks
         )
-        return self.mechanism.after_heads(reference.merge_heads(output)), weights
+        return self.mechanism.after_heads(parts.merge_heads(output)), weights
 
 
 def stands_across(name: str) -> bool:
     """Whether the mechanism is used in cross attention."""
     return mechanism_class(name).facts.cross
-
-
-def reference_call(called: Called, given: Inputs, **masks) -> tuple[Tensor, Tensor] | None:
-    """The same by ``gpam.attention.reference`` with the module's own parameters; ``None``: it has no such formula."""
-    m, o, q, k, v = called.mechanism, called.options, given.q, given.k, given.v
-    formula = getattr(reference, called.name, None)
-    if formula is None:
-        return None
-    own = {
-        "dagpam": lambda: _dagpam_parameters(m, o),
-        "softmax_scaled": lambda: (m.lambda_pos, m.lambda_neg),
-        "attnscale": lambda: (m.scale,),
-        "shaped": lambda: (m.identity, m.attention, m.center),
-        "gfsa": lambda: (m.high_order, o.gfsa_order, o.gfsa_identity),
-        "nap": lambda: (m.gain, m.bias, m.layer_norm.weight, m.layer_norm.bias),
-        "sigmoid": lambda: (o.sigmoid_length,),
-        "neutreno": lambda: (given.v_first, o.neutreno_lambda),
-        "gated": lambda: (reference.split_heads(given.x @ m.gate_proj.weight.T, HEADS),),
-        "differential": lambda: ((m.lambda_q1, m.lambda_k1, m.lambda_q2, m.lambda_k2), m.head_norm.weight, LAYER),
-        "differential_v2": lambda: (
-            reference.split_heads(given.x @ m.query_second.weight.T, HEADS),
-            (given.x @ m.share_proj.weight.T).transpose(1, 2).unsqueeze(-1),
-        ),
-    }.get(called.name, tuple)()
-    if own is None:
-        return None
-    output, weights = formula(q, k, v, *own, **masks)
-    return reference.merge_heads(output), weights
-
-
-def _dagpam_parameters(m: Mechanism, o) -> tuple | None:
-    if o.query_neg_activation == "none" or o.negative_key == "separate":
-        return None
-    return m.query_neg, m.weight_pos - 1, -m.weight_neg
 
 
 def independent_call(called: Called, given: Inputs, padding=None, causal=False, hidden=None):
@@ -158,4 +124,4 @@ def independent_call(called: Called, given: Inputs, padding=None, causal=False, 
     formula = getattr(independent, called.name)
     own = [name for name in inspect.signature(formula).parameters if name not in ("q", "k", "v", "see")]
     output, weights = formula(q, k, v, see, **{name: known[name] for name in own if name in known})
-    return reference.merge_heads(torch.from_numpy(output)), torch.from_numpy(weights)
+    return parts.merge_heads(torch.from_numpy(output)), torch.from_numpy(weights)

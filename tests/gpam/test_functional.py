@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpam.attention import functional
 from gpam.attention.backends import tiled, tiling, workspace
 from gpam.attention.functional import dual_softmax, softmax_attention, sum_of_softmaxes
-from gpam.attention.reference import scaled_scores
+from gpam.attention.parts import scaled_scores
 from gpam.errors import UsageError
 
 FUSED = ("batched", "materialised", "tiled")

@@ -1,4 +1,4 @@
-"""Every registered mechanism: module and ``gpam.attention.reference`` against the formula, claims, parameters."""
+"""Every registered mechanism: module against the independent formula, claims, parameters."""
 
 import copy
 import io
@@ -18,13 +18,12 @@ from mechanism_cases import (
     every_name,
     independent_call,
     inputs,
-    reference_call,
     stands_across,
 )
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpam.attention import Site, build, mechanism_class, names, options_of, reference
+from gpam.attention import Site, build, mechanism_class, names, options_of, parts
 from gpam.attention.backends.workspace import POOL
 from gpam.attention.registry import all_options
 from gpam.errors import UsageError
@@ -34,7 +33,7 @@ EXACT = {"rtol": 1e-9, "atol": 1e-11}
 
 @every_case
 @pytest.mark.parametrize("setting", ["plain", "causal", "padded", "causal_padded", "cross"])
-def test_module_and_reference_equal_the_independent_formula(case, setting):
+def test_the_module_equals_the_independent_formula(case, setting):
     called = Called(case)
     if setting == "cross" and not stands_across(called.name):
         pytest.skip("keeps softmax in cross attention")
@@ -45,17 +44,16 @@ def test_module_and_reference_equal_the_independent_formula(case, setting):
     wanted_output, wanted_weights = independent_call(called, given, padding, causal)
     with torch.no_grad():
         plain, none = called(given, **masks)
-        found = [called(given, **masks, need_weights=True), reference_call(called, given, **masks)]
-    assert_close(plain, wanted_output, **EXACT)
+        output, weights = called(given, **masks, need_weights=True)
     assert none is None
-    for output, weights in filter(None, found):  # the reference has no formula of some options
-        assert_close(output, wanted_output, **EXACT)
-        assert_close(weights, wanted_weights, **EXACT)
+    assert_close(plain, wanted_output, **EXACT)
+    assert_close(output, wanted_output, **EXACT)
+    assert_close(weights, wanted_weights, **EXACT)
 
 
 @every_case
 def test_gradients_equal_the_slope_of_the_independent_formula(case):
-    """Of module and reference, along one random direction of all inputs and parameters, by a central difference."""
+    """With weights and without, along one random direction of all inputs and parameters, by a central difference."""
     called, step = Called(case), 1e-6
     given = inputs().map(lambda tensor: tensor.requires_grad_())
     padding = [[False] * 4 + [True], [False] * 5, [False] * 5]
@@ -65,8 +63,7 @@ def test_gradients_equal_the_slope_of_the_independent_formula(case):
     def drawn(tensor):
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
 
-    calls = [called(given, **masks), called(given, **masks, need_weights=True), reference_call(called, given, **masks)]
-    outputs = [call[0] for call in calls if call]
+    outputs = [called(given, **masks, need_weights=wanted)[0] for wanted in (False, True)]
     wrt, along = [*given.tensors().values(), *called.mechanism.parameters()], drawn(outputs[0])
     moves = [drawn(tensor) for tensor in wrt]
     every = [torch.autograd.grad(output, wrt, along, allow_unused=True, materialize_grads=True) for output in outputs]
@@ -188,7 +185,8 @@ def test_differential_starts_near_its_initial_lambda():
 def test_neutreno_first_layer_is_softmax():
     first, given = Called(("neutreno", {})).first, inputs()
     output, _ = first(given.q, given.k, given.v, causal=True)
-    assert_close(output, reference.softmax(given.q, given.k, given.v, causal=True)[0], **EXACT)
+    wanted, _ = independent_call(Called(("softmax", {})), given, causal=True)
+    assert_close(parts.merge_heads(output), wanted, **EXACT)
 
 
 @every_case
@@ -212,9 +210,9 @@ def test_predicted_flops(case):
     with FlopCounterMode(display=False, custom_mapping=l1) as counter, torch.no_grad():
         plain = called.name != "gfsa"  # its weights cost a product that its output does without
         output, _ = called.mechanism(given.q, given.k, given.v, query_input=given.x, need_weights=plain)
-        called.mechanism.after_heads(reference.merge_heads(output))
+        called.mechanism.after_heads(parts.merge_heads(output))
         if called.name == "contranorm":
-            reference.contranorm_after_block(given.x)
+            (given.x @ given.x.mT) @ given.x  # its similarities, and the sum over them
     site = called.mechanism.site
     assert called.mechanism.facts.flops(site, 6, 6, called.options) == counter.get_total_flops()
 
@@ -372,12 +370,8 @@ def test_contranorm_after_block(similarity, causal):
     def after_block(x):
         return mechanism.after_block(x, key_padding_mask=mask, causal=causal)
 
-    def formula(x):
-        return reference.contranorm_after_block(x, 0.3, 1.5, similarity, key_padding_mask=mask, causal=causal)[0]
-
-    for function in (after_block, formula):
-        assert_close(function(x), torch.from_numpy(wanted), **EXACT)
-        assert torch.autograd.gradcheck(function, (x,), **ONE_DIRECTION)
+    assert_close(after_block(x), torch.from_numpy(wanted), **EXACT)
+    assert torch.autograd.gradcheck(after_block, (x,), **ONE_DIRECTION)
     state, order = {}, torch.tensor([0, 1, 2])
     whole = mechanism.after_block(x, key_padding_mask=mask, causal=True)
     for step in range(5):
@@ -527,25 +521,13 @@ def test_names_start_with_the_two_of_the_paper():
 def test_nap_gradient_where_all_scores_are_equal():
     """The deviation has no derivative there, but the weights have: that of the centred scores over epsilon."""
     called, given = Called(("nap", {})), inputs(target=3, batch=1)
-    gain, k, v = called.mechanism.gain, given.k, given.v
-    for weights in (lambda q: called.mechanism.weights(q, k), lambda q: reference.nap(q, k, v, gain)[1]):
-        assert torch.autograd.gradcheck(weights, (torch.zeros_like(given.q, requires_grad=True),), rtol=2e-2)
+    equal = torch.zeros_like(given.q, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda q: called.mechanism.weights(q, given.k), (equal,), rtol=2e-2)
 
 
-def test_defaults_of_the_reference_are_the_initial_values():
-    """With no parameters given, the formulas that start as softmax are softmax."""
-    given = inputs()
-    plain, weights = reference.softmax(given.q, given.k, given.v, causal=True)
-    for name in ("attnscale", "gfsa", "neutreno", "contranorm"):
-        output, other = getattr(reference, name)(given.q, given.k, given.v, causal=True)
-        assert_close(output, plain)
-        assert_close(other, weights)
-
-
-def test_causal_targets_of_the_reference_are_the_last_positions():
+def test_causal_targets_are_the_last_positions():
     given = inputs(target=5)
-    every, _ = reference.softmax(given.q, given.k, given.v, causal=True)
-    last, _ = reference.softmax(given.q[:, :, -2:], given.k, given.v, causal=True)
-    assert_close(last, every[:, :, -2:])
+    every, last = (parts.visible_sources(q, given.k, None, causal=True) for q in (given.q, given.q[:, :, -2:]))
+    assert last.equal(every[:, :, -2:])
     with pytest.raises(ValueError, match="5 targets for 2 sources"):
-        reference.softmax(given.q, given.k[:, :, :2], given.v[:, :, :2], causal=True)
+        parts.visible_sources(given.q, given.k[:, :, :2], None, causal=True)

@@ -18,7 +18,7 @@ from gpam_fairseq.models import GPAMLanguageModel, GPAMTranslationModel
 
 from fairseq.data import Dictionary
 
-from gpam.attention import mechanism_class, names, options_of
+from gpam.attention import Site, build, mechanism_class, names, options_of
 from gpam.errors import UsageError
 
 LAYERS, BATCH, SOURCE, TARGET = 3, 3, 6, 7
@@ -187,15 +187,14 @@ def test_contranorm_stands_before_the_right_layer_norm(pre_norm):
 
 def test_contranorm_layer_is_the_formula():
     """One post-LN encoder layer, taken apart: LayerNorm of the residual sum with its neighbours taken away."""
-    from gpam.attention import reference
-
     model = tiny_model("nmt", "contranorm", False, {"contranorm_scale": 0.5}).double().eval()
     layer = model.encoder.layers[0]
     x = torch.randn(SOURCE, BATCH, 16, dtype=torch.float64)
     padding = batch()[0].eq(dictionary().pad())
     with torch.no_grad():
         total = x + layer.self_attn(x, x, x, key_padding_mask=padding)[0]
-        apart, _ = reference.contranorm_after_block(total.transpose(0, 1), 0.5, key_padding_mask=padding)
+        alone = build("contranorm", Site(16, 4), {"contranorm_scale": 0.5})
+        apart = alone.after_block(total.transpose(0, 1), key_padding_mask=padding)
         normed = F.layer_norm(
             apart.transpose(0, 1), (16,), layer.self_attn_layer_norm.weight, layer.self_attn_layer_norm.bias
         )

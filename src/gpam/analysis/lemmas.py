@@ -127,7 +127,7 @@ def jacobian_total(p: Tensor) -> Tensor:
     return 2 * (p * (1 - p)).sum(-1)
 
 
-def jacobian_total_maximum(n: int) -> float:
+def jacobian_total_maximum(n: float | Tensor) -> float | Tensor:
     """``2 (1 - 1/n)``: the most that :func:`jacobian_total` can be, at the uniform row alone."""
     return 2 * (1 - 1 / n)
 

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
@@ -36,14 +36,14 @@ class Masks:
 
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
         """Bool, broadcastable to ``[batch, heads, target, source]``: true where a query sees a key."""
-        visible = reference.visible_sources(q, k, self.key_padding_mask, self.causal)
+        visible = parts.visible_sources(q, k, self.key_padding_mask, self.causal)
         if self.attn_mask is None:
             return visible
         return visible & ~hidden_by(self.attn_mask)
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """``S = Q K^T / sqrt(d_qk)``, and the bias."""
-        scores = reference.scaled_scores(q, k)
+        scores = parts.scaled_scores(q, k)
         return scores if self.bias is None else scores + self.bias.to(scores.dtype)
 
 

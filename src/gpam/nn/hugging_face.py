@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
 from gpam.attention.base import Mechanism, places
-from gpam.attention.reference import merge_heads
+from gpam.attention.parts import merge_heads
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 

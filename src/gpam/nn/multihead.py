@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from gpam.attention import Site, build, mechanism_class
 from gpam.attention.backends.masks import adds_beside_hiding, hidden_by
 from gpam.attention.base import Mechanism
-from gpam.attention.reference import merge_heads, split_heads
+from gpam.attention.parts import merge_heads, split_heads
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 
 _ROWS = 32
@@ -103,7 +103,7 @@ def complaint(
             )[1]
         else:
             weights = mechanism.weights(q, k, key_padding_mask=mask, causal=causal)
-        seen = reference.visible_sources(q, k, mask, causal).any(-1)
+        seen = parts.visible_sources(q, k, mask, causal).any(-1)
         if mask is not None:  # a padded target may lack its own position
             seen = seen & ~F.pad(mask, (0, _ROWS))[:, None, : q.shape[2]].bool()
         return _of_rows(mechanism, weights, seen) or _of_path(mechanism, q, k[:, :, :_ROWS], v[:, :, :_ROWS], causal)

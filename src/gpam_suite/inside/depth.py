@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from gpam.attention import Site, build
-from gpam.attention.reference import merge_heads, split_heads
+from gpam.attention.parts import merge_heads, split_heads
 from gpam.errors import UsageError
 from gpam_suite.common.options import several, whole_number
 from gpam_suite.config.compose import composed

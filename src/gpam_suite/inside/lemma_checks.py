@@ -10,7 +10,7 @@ from torch import Tensor
 from gpam.analysis import lemmas, residual
 from gpam.attention.mechanisms.dagpam import DaGPAM
 from gpam.attention.mechanisms.softmax import Softmax
-from gpam.attention.reference import scaled_scores
+from gpam.attention.parts import scaled_scores
 from gpam_suite.inside.measures import RESIDUAL_TOLERANCE
 from gpam_suite.inside.observe import Observation, Seen
 
@@ -87,7 +87,7 @@ def _rows(seen: Seen) -> dict[str, float]:
     mechanism, visible = seen.module.mechanism, seen.visible
     q, k = seen.q.double(), seen.k.double()
     count = visible.sum(-1)
-    most = 2 * (1 - 1 / count[count > 1].double())
+    most = lemmas.jacobian_total_maximum(count[count > 1].double())
 
     def total(scores: Tensor) -> Tensor:
         """Lemma 3's norm for each row that sees several tokens."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gpam.attention import functional, reference
+from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import bounds_of_sum
@@ -30,11 +30,11 @@ class AffineSoftmax(Mechanism):
         return bounds_of_sum(*(factor for factor in self.factors if factor is not None))
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
-        identity, softmax, uniform = map(reference.per_head, self.factors)
+        identity, softmax, uniform = map(parts.per_head, self.factors)
         visible = masks.visible(q, k)
-        attention = reference.masked_softmax(masks.scores(q, k), visible)
-        weights = softmax * attention + uniform * reference.uniform(visible, attention)
-        return weights if identity is None else weights + identity * reference.own_key(visible, attention)
+        attention = parts.masked_softmax(masks.scores(q, k), visible)
+        weights = softmax * attention + uniform * parts.uniform(visible, attention)
+        return weights if identity is None else weights + identity * parts.own_key(visible, attention)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights or self.active_dropout or call.masks.attn_mask is not None:
@@ -42,7 +42,7 @@ class AffineSoftmax(Mechanism):
             return super()._attend(call)
         q, k, v = call.tensors
         padding, causal = call.masks.key_padding_mask, call.masks.causal
-        identity, softmax, uniform = map(reference.per_head, self.factors)
+        identity, softmax, uniform = map(parts.per_head, self.factors)
         output = softmax * functional.softmax_attention(q, k, v, backend=self.backend, **call.masks.arguments)
         output = output + uniform * _mean_of_visible(v, q.shape[2], padding, causal)
         if identity is not None:

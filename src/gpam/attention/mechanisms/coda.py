@@ -15,7 +15,7 @@ float32 there. Dropout falls on the weights (the source's place for it is not kn
 import torch
 from torch import Tensor
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
@@ -42,7 +42,7 @@ class CoDA(Mechanism):
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
         gate = 2 * torch.sigmoid(-_distance(q, k) / self.site.head_dim**0.5)
-        return (torch.tanh(reference.scaled_scores(q, k)) * gate).masked_fill(~visible, 0)
+        return (torch.tanh(parts.scaled_scores(q, k)) * gate).masked_fill(~visible, 0)
 
 
 def _distance(q: Tensor, k: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import dataclasses
 
 from torch import Tensor
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
@@ -63,5 +63,5 @@ class Cog(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
-        scores = reference.scaled_scores(q, k)
-        return scores.sign() * reference.masked_softmax(scores.abs(), visible)
+        scores = parts.scaled_scores(q, k)
+        return scores.sign() * parts.masked_softmax(scores.abs(), visible)

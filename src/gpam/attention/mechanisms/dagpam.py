@@ -26,7 +26,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import functional, reference
+from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
@@ -190,11 +190,11 @@ class DaGPAM(Mechanism):
         visible = masks.visible(q, k)
         positive = masks.scores(q, k)
         negative = masks.scores(self.negative_query(q), self.negative_key(k))
-        return reference.masked_softmax(positive, visible), reference.masked_softmax(negative, visible)
+        return parts.masked_softmax(positive, visible), parts.masked_softmax(negative, visible)
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         positive, negative = self.branches(q, k, masks)
-        return reference.per_head(self.weight_pos) * positive + reference.per_head(self.weight_neg) * negative
+        return parts.per_head(self.weight_pos) * positive + parts.per_head(self.weight_neg) * negative
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights and not self.active_dropout:

@@ -28,7 +28,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import functional, reference
+from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
@@ -79,7 +79,7 @@ class Differential(Mechanism):
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
         first, second = (
-            reference.masked_softmax(masks.scores(q_group, k_group), visible)
+            parts.masked_softmax(masks.scores(q_group, k_group), visible)
             for q_group, k_group in zip(_groups(q), _groups(k), strict=True)
         )
         return first - self.share * second

@@ -21,7 +21,7 @@ fairseq's query projection (Xavier uniform, gain 1/sqrt(2)), ``W_l`` like any ``
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import functional, reference
+from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call
 from gpam.attention.facts import Facts, products
@@ -66,12 +66,12 @@ class DifferentialV2(Mechanism):
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         q, k, v = call.tensors
         query_input = self.required(call.query_input)
-        second = reference.split_heads(self.query_second(query_input), self.site.num_heads)
+        second = parts.split_heads(self.query_second(query_input), self.site.num_heads)
         share = self.share(query_input)
         if call.need_weights:
             visible = call.masks.visible(q, k)
-            weights = reference.masked_softmax(call.masks.scores(q, k), visible)
-            weights = weights - share * reference.masked_softmax(call.masks.scores(second, k), visible)
+            weights = parts.masked_softmax(call.masks.scores(q, k), visible)
+            weights = weights - share * parts.masked_softmax(call.masks.scores(second, k), visible)
             return self.dropped(weights) @ v, weights
         output = functional.sum_of_softmaxes(
             (q, second),

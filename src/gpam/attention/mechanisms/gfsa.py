@@ -23,7 +23,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
@@ -72,11 +72,11 @@ class GFSA(Mechanism):
         return bounds_of_sum(*self.factors)
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
-        identity, first, second = map(reference.per_head, self.factors)
+        identity, first, second = map(parts.per_head, self.factors)
         visible = masks.visible(q, k)
-        attention = reference.masked_softmax(masks.scores(q, k), visible)
+        attention = parts.masked_softmax(masks.scores(q, k), visible)
         weights = first * attention + second * attention @ attention
-        return weights + identity * reference.own_key(visible, attention)
+        return weights + identity * parts.own_key(visible, attention)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         q, k, v = call.tensors
@@ -85,14 +85,14 @@ class GFSA(Mechanism):
                 "attention 'gfsa' keeps no earlier rows of A when decoding step by step, so it cannot give weights "
                 "then; ask for them with all targets at once"
             )
-        identity, first, second = map(reference.per_head, self.factors)
+        identity, first, second = map(parts.per_head, self.factors)
         if call.state is None and q.shape[2] != k.shape[2]:
             raise UsageError(
                 f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources and no state with the "
                 "earlier rows, wanted as many, or the state of the steps before"
             )
         visible = call.masks.visible(q, k)
-        attention = self.dropped(reference.masked_softmax(call.masks.scores(q, k), visible))
+        attention = self.dropped(parts.masked_softmax(call.masks.scores(q, k), visible))
         gathered = attention @ v
         every_row = gathered
         if call.state is not None:
@@ -101,6 +101,6 @@ class GFSA(Mechanism):
             call.state["gfsa_gathered"] = every_row
         output = first * gathered + second * (attention @ every_row)
         if self.options.gfsa_identity:
-            own = reference.own_key(visible, attention).sum(-1, keepdim=True)  # 0 where that key is hidden
+            own = parts.own_key(visible, attention).sum(-1, keepdim=True)  # 0 where that key is hidden
             output = output + identity * own * own_value(v, q.shape[2], None)
         return output, self._weights(q, k, call.masks) if call.need_weights else None

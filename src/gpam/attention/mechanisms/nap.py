@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, products
@@ -63,12 +63,12 @@ class NAP(Mechanism):
         visible = masks.visible(q, k)
         # Sums of squares of unscaled scores leave the range of float16.
         scores = (q @ k.transpose(-2, -1)).to(torch.promote_types(q.dtype, torch.float32)).masked_fill(~visible, 0)
-        n = reference.visible_count(visible, scores)
+        n = parts.visible_count(visible, scores)
         centred = (scores - scores.sum(-1, keepdim=True) / n).masked_fill(~visible, 0)
         variance = centred.square().sum(-1, keepdim=True) / n
         # The root has no derivative at 0, the variance of a row that sees one key.
         deviation = torch.where(variance > 0, variance, 1).sqrt() * (variance > 0)
-        gain, bias = reference.per_head(self.gain), reference.per_head(self.bias)
+        gain, bias = parts.per_head(self.gain), parts.per_head(self.bias)
         return (gain * centred / (deviation + _EPSILON) + bias).masked_fill(~visible, 0).to(q.dtype)
 
     def after_heads(self, output: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ No options, no parameters. Rows neither have a fixed sum nor a bounded range. Dr
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
@@ -42,8 +42,8 @@ class NON(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
-        scores = reference.scaled_scores(q, k).masked_fill(~visible, 0)
-        return scores / reference.visible_count(visible, scores) ** 0.5
+        scores = parts.scaled_scores(q, k).masked_fill(~visible, 0)
+        return scores / parts.visible_count(visible, scores) ** 0.5
 
     def after_heads(self, output: Tensor) -> Tensor:
         return F.gelu(output)

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from gpam.attention import reference
+from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, no_parameters, products
@@ -55,5 +55,5 @@ class Sigmoid(Mechanism):
         visible = masks.visible(q, k)
         scores = masks.scores(q, k)
         length = self.options.sigmoid_length
-        log_n = math.log(length) if length else reference.visible_count(visible, scores).log()
+        log_n = math.log(length) if length else parts.visible_count(visible, scores).log()
         return torch.sigmoid(scores - log_n).masked_fill(~visible, 0)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from gpam.attention import functional, reference
+from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, no_parameters, products
@@ -31,7 +31,7 @@ class Softmax(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
-        return reference.masked_softmax(masks.scores(q, k), visible)
+        return parts.masked_softmax(masks.scores(q, k), visible)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights:

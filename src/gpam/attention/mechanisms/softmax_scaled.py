@@ -23,7 +23,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import functional, reference
+from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
@@ -69,7 +69,7 @@ class SoftmaxScaled(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
-        return reference.per_head(self.row_sum()) * reference.masked_softmax(masks.scores(q, k), visible)
+        return parts.per_head(self.row_sum()) * parts.masked_softmax(masks.scores(q, k), visible)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights:

@@ -1,4 +1,4 @@
-"""Masks, scores and the two mechanisms that everything is measured against: softmax and daGPAM."""
+"""What the formulas of mechanisms are made of: who sees whom, scores and their softmax, heads."""
 
 import torch
 from torch import Tensor
@@ -54,44 +54,6 @@ def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     # A row that sees nothing is left as it is and zeroed afterwards: the softmax of nothing but -inf has no gradient.
     hidden = ~visible & visible.any(-1, keepdim=True)
     return torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1).masked_fill(~visible, 0)
-
-
-def softmax(
-    q: Tensor, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, causal: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention, ``P = softmax(S + mask)``, ``Y = P V`` (Vaswani et al. 2017, arXiv 1706.03762)."""
-    weights = masked_softmax(scaled_scores(q, k), visible_sources(q, k, key_padding_mask, causal))
-    return weights @ v, weights
-
-
-def dagpam(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    w_query_neg: Tensor,
-    lambda_pos: float | Tensor,
-    lambda_neg: float | Tensor,
-    *,
-    key_padding_mask: Tensor | None = None,
-    causal: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Dual-attention GPAM (Heo and Choi 2024, arXiv 2410.15578).
-
-    ::
-
-        P+ = softmax(Q K^T / sqrt(d_qk) + mask)
-        P- = softmax((ReLU(Q) W_Q^-) K^T / sqrt(d_qk) + mask)
-        P  = (1 + lambda+) P+  -  lambda- P-        Y = P V
-
-    ``w_query_neg`` is ``W_Q^-``: ``[head_dim, head_dim]``, shared by the heads, or ``[heads, head_dim, head_dim]``.
-    The lambdas are numbers, or tensors of one element or of one a head. A row sums to ``1 + lambda+ - lambda-``
-    and its entries lie in ``[-lambda-, 1 + lambda+]``.
-    """
-    visible = visible_sources(q, k, key_padding_mask, causal)
-    positive = masked_softmax(scaled_scores(q, k), visible)
-    negative = masked_softmax(scaled_scores(torch.relu(q) @ w_query_neg, k), visible)
-    weights = (1 + per_head(lambda_pos)) * positive - per_head(lambda_neg) * negative
-    return weights @ v, weights
 
 
 def per_head(value: float | Tensor) -> float | Tensor:
