@@ -23,6 +23,11 @@ FAILED, USAGE_ERROR = 1, 2
 MULTI30K, MULTI30K_PLAN = "multi30k_de_en", ("docs/experiments/translation.md", "multi30k")
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=TASKS)
@@ -43,7 +48,7 @@ def main() -> int:
     if complaint:
         print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
         return USAGE_ERROR
-    jobs = int(arguments.jobs) if arguments.jobs else 1 if gpus else os.cpu_count() or 1
+    jobs = int(arguments.jobs) if arguments.jobs else 1 if gpus else cores()
     if arguments.announce:
         print(announcement(arguments, scale, gpus, jobs), flush=True)
         return 0

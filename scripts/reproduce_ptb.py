@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from reproduce import ROOT, USAGE_ERROR, call, planned, wrong_jobs
+from reproduce import ROOT, USAGE_ERROR, call, cores, planned, wrong_jobs
 
 EXPERIMENT, PART = "lm_ptb", "ptb"
 PLAN = "docs/experiments/penn-treebank.md"
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--announce", action="store_true", help="say what would run and what it costs, and stop")
     parser.add_argument("overrides", nargs="*", help="paths.mirror=FOLDER and other paths; default: GPAM_MIRROR")
     given = parser.parse_args()
-    jobs = given.jobs or str(os.cpu_count() or 1)
+    jobs = given.jobs or str(cores())
     if complaint := wrong(jobs, given.overrides):
         print(f"reproduce-ptb: {complaint}", file=sys.stderr)
         return USAGE_ERROR

@@ -1,7 +1,6 @@
 """``make benchmark``: the cases that were asked for, one after another, then the page of all records."""
 
 import logging
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.page import pages, section
 from gpam_suite.common.files import write_files
 from gpam_suite.common.options import one_of, several, whole_number
+from gpam_suite.data.workers import cores
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -86,7 +86,7 @@ def _settings(cfg: DictConfig) -> Settings:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
-    threads = min(whole_number(cfg.threads, 1, "threads"), os.cpu_count() or 1)
+    threads = min(whole_number(cfg.threads, 1, "threads"), cores())
     return Settings(
         threads=threads,
         repeats=whole_number(cfg.repeats, 1, "repeats"),

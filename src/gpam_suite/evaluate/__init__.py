@@ -1,1 +1,1 @@
-"""Scores of a trained model: perplexity by word, and BLEU."""
+"""Scores of a trained model, perplexity by word, BLEU or answers recalled, and of n-gram models."""

@@ -11,6 +11,8 @@ from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER
 
+FROM_RECORDS = "Made by `python scripts/publish.py` from the records."
+"""How a figure of what is published was made."""
 _MOST_NAMED = 4
 
 

@@ -1,1 +1,1 @@
-"""One run: prepare, train and evaluate in a process of its own, record."""
+"""One run (prepare, train and evaluate in a process of its own, record), and many: a plan's queue, a search."""

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from gpam.errors import UsageError
+from gpam_suite.data.workers import cores
 from gpam_suite.records import environment
 
 
@@ -27,7 +28,7 @@ def lines() -> list[str]:
         "wandb": _wandb(),
     }
     scale = "paper (say SCALE=small or laptop for less)" if hardware["gpus"] else "laptop (no GPU visible)"
-    side_by_side = 1 if hardware["gpus"] else os.cpu_count()
+    side_by_side = 1 if hardware["gpus"] else cores()
     return [
         "installed",
         *(f"  {name:15} {version}" for name, version in environment.versions().items()),

@@ -1,1 +1,1 @@
-"""Figures of what is inside the models."""
+"""What each figure shows: gains, trainings, many experiments, the formula alone, and what is inside models."""

@@ -9,6 +9,7 @@ from gpam_suite.common import formatting
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
 from gpam_suite.report.model_looks import MODELS, look_of, look_of_model
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, some_panels
+from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import BASELINE, FIXED, Aggregate, Row
 from gpam_suite.stats.curves import Curve, learning_curve, title
@@ -166,4 +167,4 @@ def _named(titles: Mapping[str, str], found: Aggregate) -> str:
 
 def _seeds(drawn: Sequence[Aggregate]) -> str:
     seeds = sorted({seed for found in drawn for row in found.rows for seed in row.seeds})
-    return f"Seeds: {formatting.listed(seeds)}. Made by `python scripts/publish.py` from the records."
+    return f"Seeds: {formatting.listed(seeds)}. {FROM_RECORDS}"

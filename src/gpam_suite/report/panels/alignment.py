@@ -11,11 +11,11 @@ from matplotlib.image import AxesImage
 
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import Plot, band, legend_below
+from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.stats.aggregate import Aggregate, Row
 
 _GROUPS = 5  # of sentences, by length of the source
 _FULL_COLOUR = 0.5  # attention weights beyond it have the same colour
-_MADE = "Made by `python scripts/publish.py` from the records."
 
 
 def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name: str) -> Plot | None:
@@ -42,7 +42,7 @@ def by_length(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
     what = (
         f"Cross attention on {len(lengths)} pairs of the test set, in {len(groups)} groups by length of the source, "
         "means over layers and heads: share of negative weight, and sharpness (the largest weight's share of a row, "
-        f"whatever its sign); mean and range over seeds. {_MADE}"
+        f"whatever its sign); mean and range over seeds. {FROM_RECORDS}"
     )
     return Plot(name, what, 2.9, paint)
 
@@ -78,7 +78,7 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
         f"Cross attention of the last layer, seed {min(both)}, on sentences of our own, with names and numbers to "
         "copy: means over heads, of positive and of negative weights apart. Rows: the word to write; columns: the "
         f"source. Violet is negative, white zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the "
-        f"same. {_MADE}"
+        f"same. {FROM_RECORDS}"
     )
     return Plot(name, what, 0.4 + 1.8 * count, paint)
 

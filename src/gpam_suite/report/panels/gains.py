@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
+from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.stats.claim import Claim, Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
@@ -30,7 +31,7 @@ def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
     what = (
         "What each seed gains (open marks), the mean (bar) and its 95 % interval (line): the first model of a line "
         "against the second; to the right the first is better. Black: the primary comparison; grey: secondary ones, "
-        "their intervals not corrected for how many they are. Made by `python scripts/publish.py` from the records."
+        f"their intervals not corrected for how many they are. {FROM_RECORDS}"
     )
     return Plot(name, what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
 

@@ -15,6 +15,7 @@ from gpam_suite.records.history_rows import GRADIENT, of_split
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.panels.runs import in_order, of_kind
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, band, legend_below, logarithmic
+from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.stats.aggregate import Aggregate, Row
 
 _THIN = {"linewidth": 0.7, "alpha": 0.8}
@@ -79,7 +80,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
     )
     if TASKS[aggregate.task].parallel:
         what += "Modules: the encoder's, the decoder's own, cross attention; the residual is the decoder's. "
-    what += "Made by `python scripts/publish.py` from the records."
+    what += FROM_RECORDS
     return Plot(name, what, 6.6, paint)
 
 

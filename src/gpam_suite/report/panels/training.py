@@ -10,6 +10,7 @@ from gpam_suite.report.model_looks import look_of
 from gpam_suite.report.panels.across import DRAWN
 from gpam_suite.report.panels.gains import effect_line, percent_lower
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
+from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.claim import Finding
 from gpam_suite.stats.curves import Curve, learning_curve, title
@@ -43,7 +44,7 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
     what = (
         "Validation during training: mean (line) and range (band) over seeds; a mark is a validation. Left: the "
         "perplexity; a curve is flat at its end where the learning rate has fallen. Right: by how much it is below "
-        "softmax's of the same seed. Made by `python scripts/publish.py` from the records."
+        f"softmax's of the same seed. {FROM_RECORDS}"
     )
     return Plot(name, what, 3.4, paint)
 
