@@ -74,6 +74,7 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
             points = sorted(validation(record).items())
             tokens = [tokens_seen(record, update) / 1e6 for update, _ in points]
             panels.setdefault(record["dataset_label"], []).append((tokens, [value for _, value in points]))
+    panels = {label: runs for label, runs in panels.items() if len(runs) > 1}
     if not panels:
         return None
 
@@ -83,21 +84,22 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     def paint(figure: Figure) -> None:
         grid = some_panels(figure, len(panels), down, across)
         for axes, (label, runs) in zip(grid, panels.items(), strict=True):
-            lowest = min(min(values) for _, values in runs)
             for tokens, values in runs:
-                of_those_as_long = min(min(others) for length, others in runs if length[-1] == tokens[-1])
-                alpha = 1.0 if min(values) == of_those_as_long else 0.3
-                axes.plot(tokens, values, **(look_of_model(BASELINE) | {"alpha": alpha}))
-                if min(values) == lowest:
-                    axes.annotate(f" {number(lowest)}", (tokens[-1], values[-1]), fontsize=8, va="center")
+                best = min(values) == min(min(others) for length, others in runs if length[-1] == tokens[-1])
+                axes.plot(tokens, values, **(look_of_model(BASELINE) | {"alpha": 1.0 if best else 0.3, "marker": None}))
+                if best:
+                    axes.annotate(
+                        number(min(values)), (tokens[-1], values[-1]), (4, 4), textcoords="offset points", fontsize=8
+                    )
+            axes.margins(x=0.15)
             logarithmic(axes.yaxis)
             axes.set_title(label)
             axes.set_xlabel("Millions of tokens trained on")
             axes.set_ylabel("Validation perplexity (log scale)")
 
     what = (
-        "Validation perplexity per token during the search for a recipe: softmax alone, a line a setting; of those "
-        "that are trained as long, the one that comes lowest is drawn full. The number is the lowest of all. One seed "
-        "each."
+        "Validation perplexity per token during the search for a recipe: softmax alone, a line a setting, one seed "
+        "each, where several were tried. Of those that are trained as long, the one that comes lowest is drawn full, "
+        "with its lowest number."
     )
     return Plot("search", what, 2.8 * down, paint)

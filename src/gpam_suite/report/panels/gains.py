@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.claim import Claim, Finding
+from gpam_suite.stats.claim import Claim, Comparison, Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 _EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.2, "zorder": 1}  # no model's colour
@@ -29,9 +29,9 @@ def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
         legend_below(figure)
 
     what = (
-        "What each seed gains (open marks), the mean (bar) and its 95 % interval (line): the first model of a line "
-        "against the second; to the right the first is better. Black: the primary comparison; grey: secondary ones, "
-        f"their intervals not corrected for how many they are. {FROM_RECORDS}"
+        "What each seed gains (open marks), the mean (bar) and its 95 % interval (line), to the right where it is a "
+        "gain: a model against softmax, or that of the first line against another. Black: the primary comparison; "
+        f"grey: secondary ones, their intervals not corrected for how many they are. {FROM_RECORDS}"
     )
     return Plot(name, what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
 
@@ -47,13 +47,21 @@ def _panel(axes: Axes, found: Finding) -> None:
             axes.plot(ends, [index - 0.14] * 2, color=colour, linewidth=1.3)
     axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
     axes.axvline(_shown(found, found.effect), **effect_line(found.claim))
-    names = [" against ".join(one.labels) for one in found.comparisons]
+    names = [_name(found.comparisons[0], one) for one in found.comparisons]
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_title(found.claim.title, fontsize=8)
     lower = found.metric in LOWER_IS_BETTER
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
+
+
+def _name(primary: Comparison, one: Comparison) -> str:
+    """Both names, without the baseline's, or without that of the primary comparison's model."""
+    if one.labels[1] == primary.labels[1]:
+        return one.labels[0]
+    first = "" if one.labels[0] == primary.labels[0] else f"{one.labels[0]}\n"
+    return f"{first}against {one.labels[1]}"
 
 
 def effect_line(claim: Claim) -> dict[str, Any]:
