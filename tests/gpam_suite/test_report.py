@@ -6,6 +6,7 @@ import re
 import pytest
 from record_factory import add_document_scores, add_history, make_record, store
 
+from gpam.errors import UsageError
 from gpam_suite.report.page import build
 
 
@@ -43,12 +44,30 @@ def test_made_again_it_is_byte_identical(built):
 
 
 def test_no_runs_yet(tmp_path):
+    (tmp_path / "runs").mkdir()
     assert build(tmp_path) == [tmp_path / "README.md"]
     assert "No run has been recorded yet." in (tmp_path / "README.md").read_text()
 
 
+def test_nothing_is_written_where_something_else_is_kept(tmp_path):
+    page, table = tmp_path / "README.md", tmp_path / "tables" / "own.md"
+    table.parent.mkdir()
+    for path in (page, table):
+        path.write_text("my own")
+    with pytest.raises(UsageError, match="wanted a results folder: one of runs, analysis, tuning is in it"):
+        build(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(UsageError, match="is not a page of results, and would be written over"):
+        build(tmp_path)
+    assert page.read_text() == table.read_text() == "my own"
+    page.unlink()
+    build(tmp_path)
+    build(tmp_path)  # its own page
+
+
 def test_what_a_killed_process_left_of_a_page_goes(tmp_path):
     """Not what another process is writing at the same time."""
+    (tmp_path / "runs").mkdir()
     old, new = (tmp_path / f".README.md.{name}.tmp" for name in ("old", "new"))
     for path in (old, new):
         path.touch()

@@ -16,6 +16,7 @@ from gpam_suite.benchmark.profiling import SHARES
 from gpam_suite.common.formatting import MISSING, number
 from gpam_suite.common.markup import markdown
 from gpam_suite.config.compose import CONFIGS
+from gpam_suite.records.environment import commit
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
 from gpam_suite.report.tables import csv_text, six_digits
 
@@ -190,11 +191,11 @@ def section(found: Record) -> str:
     table = {title: cells for title, cells in table.items() if set(cells) != {MISSING}}
     body = [[line["contender"], *cells] for line, *cells in zip(lines, *table.values(), strict=True)]
     shape = ", ".join(f"{key} {value}" for key, value in found["shape"].items())
-    settings, source = found["settings"], found.get("git")
+    settings = found["settings"]
     where = f"{settings['threads']} of {found['hardware']['cores']} cores, {settings['repeats']} repeats"
-    commit = f", source {source['commit'][:7]}{' with changes' if source['dirty'] else ''}" if source else ""
     title = (
-        f"### {found['case']}, {record.device(found)}\n\n{shape}. {where}, torch {found['versions']['torch']}{commit}."
+        f"### {found['case']}, {record.device(found)}\n\n{shape}. {where}, torch {found['versions']['torch']}, "
+        f"commit {commit(found.get('git'))}."
     )
     return f"{title}\n\n{markdown(['Contender', *table], body)}"
 

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def commit(git: Mapping[str, Any] | None) -> str:
+    """How what :func:`git` found is shown."""
+    if git is None:
+        return "not known"
+    return f"{git['commit'][:10]}{' with uncommitted changes' if git['dirty'] else ''}"
 
 
 def git() -> dict[str, Any] | None:

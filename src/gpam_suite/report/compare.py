@@ -15,6 +15,7 @@ from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING, listed, plural
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.records import archives
+from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import RECORD, Record, read_record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings
@@ -139,8 +140,7 @@ def _told(side: Side) -> list[str]:
 
 def _facts(record: Record) -> dict[str, Any]:
     """Versions, hardware and commit of a run, by dotted name."""
-    git = record["git"] and f"{record['git']['commit'][:10]}{', uncommitted changes' if record['git']['dirty'] else ''}"
-    facts = {"git commit": git, "gpu configuration": record["gpu"], "devices": record["world_size"]}
+    facts = {"git commit": commit(record["git"]), "gpu configuration": record["gpu"], "devices": record["world_size"]}
     for group in ("versions", "hardware"):
         facts |= {f"{group}.{key}": value for key, value in record[group].items()}
     return {key: value for key, value in facts.items() if value is not None}

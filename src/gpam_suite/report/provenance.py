@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import listed
 from gpam_suite.common.markup import bullets, code
+from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.aggregate import Aggregate, Row
@@ -52,11 +53,6 @@ def _provenance(aggregate: Aggregate) -> list[str]:
     records, reference = aggregate.records, aggregate.reference
     updates = sorted({record["updates"] for row in aggregate.rows for record in row.finished})
     counts = ", ".join(f"{name} {formatting.count(n)}" for name, n in reference["data"]["counts"].items())
-    commits = listed(
-        f"{record['git']['commit'][:10]}{' with uncommitted changes' if record['git']['dirty'] else ''}"
-        for record in records
-        if record["git"]
-    )
     return [
         f"Data: {reference['dataset_label']} ({counts or 'counts unknown'}), checksum {reference['data']['checksum']}; "
         f"recipe {reference['recipe']}.",
@@ -64,7 +60,7 @@ def _provenance(aggregate: Aggregate) -> list[str]:
         f"Seeds: {listed(sorted({record['seed'] for record in records}))}; "
         f"updates: {listed(map(formatting.count, updates))}.",
         f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",
-        f"Versions: {_spread(records, 'versions')}; commit {commits}.",
+        f"Versions: {_spread(records, 'versions')}; commit {listed(commit(one['git']) for one in records)}.",
     ]
 
 

@@ -15,6 +15,7 @@ from gpam_suite.data import Prepared
 from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.trained import open_trained
+from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import Record
 from gpam_suite.tools.pretrained import CONFIG, FORMAT, WEIGHTS
 
@@ -76,7 +77,6 @@ def card(record: Record, prepared: Prepared) -> str:
     if record["task"] == NMT.name:
         what, call = f"translation, {prepared.source_lang} to {prepared.target_lang}", 'model.translate("...")'
     options = ", ".join(f"{key} {value}" for key, value in record["options"].items()) or "none"
-    commit = record["git"]["commit"][:10] if record["git"] else "not known"
     rows = [
         ("Task", what),
         ("Attention", f"{record['model_label']} (options: {options})"),
@@ -86,7 +86,7 @@ def card(record: Record, prepared: Prepared) -> str:
         ("Licence of the data", manifest.get("licence") or "not known"),
         ("Citation of the data", manifest.get("citation") or "not known"),
         ("Protocol", ", ".join(f"{key} {value}" for key, value in record["protocol"].items())),
-        ("Made by", f"gpam-suite, commit {commit}, configuration {record['config_hash']}"),
+        ("Made by", f"gpam-suite, commit {commit(record['git'])}, configuration {record['config_hash']}"),
     ]
     metrics = [[name, number(value, 3)] for name, value in record["metrics"].items()]
     return "\n".join(
