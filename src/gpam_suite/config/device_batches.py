@@ -30,9 +30,8 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
     count, of = devices(cfg), precision(cfg)
     whole_number(count, 1, "gpu.devices")
     one_of(of, PRECISIONS, "gpu.precision")
-    half = [name for name in HALF if complete.common[name]]
-    if half and complete.common.cpu:
-        raise UsageError(f"gpu.precision={half[0]} needs a GPU: fairseq's half precision does not run on a processor")
+    if of in HALF and complete.common.cpu:
+        raise UsageError(f"gpu.precision={of} needs a GPU: fairseq's half precision does not run on a processor")
     shared(complete, count)
 
 
