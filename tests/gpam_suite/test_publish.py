@@ -1,6 +1,7 @@
 """What is published is made of the archives alone, and new runs come in by one command."""
 
 import csv
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from record_factory import add_config, add_document_scores, add_history, failed,
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
+from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import append_history, read_history, read_records
@@ -64,6 +66,17 @@ def test_runs_come_in_and_more_of_them_later(published, tmp_path):
     assert len(rows(published / "curves.csv")) == 4 * 10
     assert "| Runs that finished | 4 |" in (tmp_path / "README.md").read_text()
     assert yaml.safe_load((published / "configurations.yaml").read_text())["small_lm"]["model"]["name"] == "softmax"
+
+
+def test_no_text_of_a_test_set_is_published(published, tmp_path):
+    """Which analyses of earlier versions hold."""
+    runs(tmp_path / "local", 1)
+    analysis = path_of_run(tmp_path / "local", read_records(tmp_path / "local")[0])
+    write(analysis, {"modules": {}, "maps": {"words": ["somebody's", "text"]}})
+    publish(tmp_path / "local", published)
+    (found,) = archives.unpack(published / "analysis.tar.xz").values()
+    assert json.loads(found) == {"modules": {}}
+    assert not any(b'"maps"' in content for content in archives.unpack(PUBLISHED / "analysis.tar.xz").values())
 
 
 def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):

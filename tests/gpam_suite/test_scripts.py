@@ -36,8 +36,11 @@ OWN = sys.stdlib_module_names
         ),
         (["fairseq.common.log_interval=0"], "fairseq.common.log_interval: got 0, wanted at least 1"),
         (["fairseq.checkpoint.no_save=true"], "wanted false: what is saved is evaluated"),
-        (["fairseq.dataset.disable_validation=true"], "wanted false: validation chooses the checkpoint"),
-        (["seed=5000000000"], "seed: got 5000000000, wanted a number below 2**32"),
+        (
+            ["fairseq.dataset.disable_validation=true"],
+            "wanted false: curves and the best checkpoint come from validation",
+        ),
+        (["seed=5000000000"], "seed: got 5000000000, wanted a number below 2**31"),
         (["dataset.label=5"], "dataset.label: got '5', wanted a text"),
         (["fairseq.optimization.lrr=1"], "did you mean 'lr'?"),
         (["fairseq.model.decoder_attention_heads=3"], "wanted a number that divides it"),

@@ -44,7 +44,10 @@ _RANGES = {
     "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
     "common.log_interval": (lambda value: value >= 1, "at least 1"),
     "checkpoint.no_save": (lambda value: not value, "false: what is saved is evaluated"),
-    "dataset.disable_validation": (lambda value: not value, "false: validation chooses the checkpoint"),
+    "dataset.disable_validation": (
+        lambda value: not value,
+        "false: curves and the best checkpoint come from validation",
+    ),
 }
 """Options of fairseq to what their values have to be."""
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -95,8 +98,8 @@ def check(cfg: DictConfig) -> None:
     for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
         if not isinstance(value, str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
-    if whole_number(cfg.seed, 0, "seed") >= 2**32:
-        raise UsageError(f"seed: got {cfg.seed}, wanted a number below 2**32, as numpy does")
+    if whole_number(cfg.seed, 0, "seed") >= 2**31:  # numpy's end, with room for the epochs that fairseq adds
+        raise UsageError(f"seed: got {cfg.seed}, wanted a number below 2**31")
     whole_number(cfg.gpu.get("threads"), 1, "gpu.threads")
     one_of(cfg.evaluation.get("checkpoint"), ("best", "last"), "evaluation.checkpoint")
     fast(cfg)

@@ -34,7 +34,7 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
     seed."""
     if not (layers := several(settings.layers, "layers")):
         raise UsageError("layers: got none, wanted depths, as in layers=[6,24]")
-    deepest = max(whole_number(depth, 1, "layers") for depth in layers)
+    deepest = max(whole_number(depth, 0, "layers") for depth in layers)
     found: dict[str, Any] = {
         "experiment": settings.experiment,
         "lambda_neg": settings.lambda_neg,

@@ -18,7 +18,7 @@ from gpam_suite.report.tables import difference_cell, short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims
 
-_OF_A_WHOLE_CLAIM = ("scores", "second-test", "weights", "inside-table")
+_OF_A_WHOLE_CLAIM = ("scores", "second-test", "controls", "inside-table")
 _STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
@@ -45,7 +45,7 @@ def verdicts(said: Mapping[str, Finding]) -> str:
 
 def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
     """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``second-test-``, their scores on a
-    second test set; ``weights-``, what their weights sum to; ``inside-table-``, what else is in them."""
+    second test set; ``controls-``, each beside softmax and the model; ``inside-table-``, what is in these two."""
     there = {found.experiment: found for found in aggregates}
     parts = {}
     for name in read_claims():
@@ -54,7 +54,7 @@ def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) ->
         made = dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
         if found and found.whole:
             shown = compared(there[name], said)
-            texts = _scores(shown), _second_test(shown), _weights(found), "\n".join(_inside(found))
+            texts = _scores(shown), _second_test(shown), _controls(found), "\n".join(_inside(found))
             made = dict(zip(_OF_A_WHOLE_CLAIM, texts, strict=True))
         parts |= {f"claim-{name}": tests} | {f"{kind}-{name}": text for kind, text in made.items()}
     return parts
@@ -66,11 +66,12 @@ def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, 
     there, said = {one.experiment: one for one in aggregates}, findings(results, aggregates)
     files: dict[Path, str] = {}
     for name, found in said.items():
-        second = ""
+        second = controls = ""
         if found.whole:
+            controls = _controls(found)
             files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
             second = _second_test(compared(there[name], said))
-        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), second, _weights(found), *_inside(found)])
+        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), second, controls, *_inside(found)])
         files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
     return files
 
@@ -122,18 +123,37 @@ def _second_test(shown: Aggregate) -> str:
     return markdown(["Model", *titles, "Difference in the first, over seeds [95 %]"], lines)
 
 
-def _weights(found: Finding) -> str:
-    """Every arm that was looked into: what its rows of weights sum to, beside what it gains; nothing where none was."""
-    if not found.weights:
-        return ""
-    baseline = found.comparisons[0].labels[1]
-    gains = {one.labels[0]: _interval(found, one) for one in found.comparisons if one.labels[1] == baseline}
-    head = ["Model", f"Gain over {baseline} [95 %]", "Sum of a row of weights", "Share of negative weight"]
-    lines = [
-        [one.label, gains.get(one.label, MISSING), number(one.row_sum, 2), number(one.negative, 2)]
-        for one in found.weights
+def _controls(found: Finding) -> str:
+    """Each model that is compared: what it gains over softmax, how far the claim's model is ahead of it, and what its
+    rows of weights sum to, where that was looked into."""
+    model, baseline = found.comparisons[0].labels
+    gains = {one.labels[0]: one for one in found.comparisons if one.labels[1] == baseline}
+    leads = {one.labels[1]: one for one in found.comparisons if one.labels[0] == model}
+    looked = {one.label: one for one in found.weights}
+    head = [
+        "Model",
+        f"Gain over {baseline} [95 %]",
+        "p, Holm",
+        f"Lead of {model}, over it [95 %]",
+        "p, Holm",
+        "Sum of a row of weights",
+        "Share of negative weight",
     ]
+    lines = []
+    for label in [baseline, *gains]:
+        tested = [cell for one in (gains.get(label), leads.get(label)) for cell in _tested(found, one)]
+        inside = (looked[label].row_sum, looked[label].negative) if label in looked else (None, None)
+        lines.append([label, *tested, *(number(value, 2) for value in inside)])
     return markdown(head, lines)
+
+
+def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:
+    """A gain with its interval, and its corrected p value."""
+    return (_interval(found, one), _corrected(found, one)) if one else (MISSING, MISSING)
+
+
+def _corrected(found: Finding, one: Comparison) -> str:
+    return "primary" if one.primary and not found.claim.secondary else p_number(one.holm)
 
 
 def _inside(found: Finding) -> list[str]:
@@ -182,7 +202,7 @@ def _row(found: Finding, one: Comparison) -> list[str]:
         str(len(one.seeds)),
         _interval(found, one),
         p_number(one.gain.p_value),
-        "primary" if one.primary and not found.claim.secondary else p_number(one.holm),
+        _corrected(found, one),
         p_number(None if tests is None else tests.p_above),
         p_number(None if tests is None else tests.p_value),
     ]

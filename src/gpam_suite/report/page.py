@@ -9,6 +9,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.markup import inert
 from gpam_suite.common.tasks import TASKS
+from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
@@ -42,7 +43,7 @@ _OPENING = _INTRODUCTION.index("records")
 
 def _refuse_another(results: Path) -> None:
     """Nothing is written over or removed where somebody keeps something else."""
-    if not any((results / part).is_dir() for part in _PARTS):
+    if not any((results / part).is_dir() or archives.archive_of(results / part).is_file() for part in _PARTS):
         raise UsageError(f"got {results}, wanted a results folder: one of {', '.join(_PARTS)} is in it")
     page = results / "README.md"
     if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_INTRODUCTION[:_OPENING]):

@@ -91,7 +91,7 @@ class Queue:
 
 
 def evidence(cfg: DictConfig) -> None:
-    """Do what is missing of the parts that ``cfg.parts`` names (all when it is null).
+    """Do what is missing of the parts that ``cfg.parts`` names (all that wait for no other when it is null).
 
     Raises:
         UsageError: no such part, or one whose recipe is not frozen, or ``jobs`` is no number, or a command line of the
@@ -110,7 +110,7 @@ def evidence(cfg: DictConfig) -> None:
                 f"parts: {name} waits for what {plan[name]['waits_for']} finds: freeze that in configs/recipe or in "
                 "its line of configs/evidence.yaml, and take its waits_for away"
             )
-    log.info("looking at the runs of %s", ", ".join(chosen))
+    log.info("looking at the runs of %s; %s", ", ".join(chosen), f"{len(plan) - len(frozen)} parts wait for others")
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / "queue.txt")

@@ -51,8 +51,8 @@ class Claim:
     extension: dict[str, Any] | None = None
 
     def extended(self, gains: Mapping[int, float]) -> "Claim":
-        """With the seeds of the plan's extension, where the standard deviation of ``gains`` (by seed; of the planned
-        seeds alone) is above its ``spread``: ``seeds`` for softmax, the model and those in ``also``."""
+        """With the seeds of the plan's extension (``seeds``, of softmax, the model and those in ``also``) where the
+        standard deviation of ``gains``, by seed and of the planned seeds alone, is above its ``spread``."""
         spread = summarise([gain for seed, gain in gains.items() if seed <= self.seeds]).sd
         if self.extension is None or spread is None or spread <= self.extension["spread"]:
             return self
@@ -153,8 +153,10 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     primary = _compare(aggregate, rows[claim.model], aggregate.baseline, effect, primary=True)
     if primary is None:
         return None
-    claim = claim.extended(primary.gains)
-    arms = [row for row in aggregate.rows if row not in (aggregate.baseline, rows[claim.model])]
+    both = aggregate.baseline, rows[claim.model]
+    if all(_whole(row, claim.seeds) for row in both):
+        claim = claim.extended(primary.gains)
+    arms = [row for row in aggregate.rows if row not in both]
     arms = [row for row in arms if _whole(row, claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS))]
     others = [(row, aggregate.baseline) for row in arms]
     named = {_name(row): row for row in (rows[claim.model], *arms)}
@@ -162,9 +164,9 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     others += [(named[one], named[other]) for one, other in pairs if one in named and other in named]
     secondary = _corrected([_compare(aggregate, *pair, effect) for pair in others])
     trained = gate(aggregate.baseline, _references(results, claim, there))
-    whole = all(_whole(row, claim.seeds) for row in (aggregate.baseline, rows[claim.model]))
+    whole = all(_whole(row, claim.seeds) for row in both)
     said = (SECONDARY if claim.secondary else verdict(primary, trained)) if whole else None
-    shown = [aggregate.baseline, rows[claim.model], *arms]
+    shown = [*both, *arms]
     analyses = store.read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
     looked = inside(analyses, aggregate, rows[claim.model]) if whole else ()
     weighed = weights(analyses, shown)
