@@ -66,12 +66,11 @@ def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, 
     there, said = {one.experiment: one for one in aggregates}, findings(results, aggregates)
     files: dict[Path, str] = {}
     for name, found in said.items():
-        second = controls = ""
+        whole = ["", ""]
         if found.whole:
-            controls = _controls(found)
             files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-            second = _second_test(compared(there[name], said))
-        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), second, controls, *_inside(found)])
+            whole = [_second_test(compared(there[name], said)), _controls(found)]
+        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), *whole, *_inside(found)])
         files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
     return files
 

@@ -9,6 +9,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.markup import inert
 from gpam_suite.common.tasks import TASKS
+from gpam_suite.inside import store
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import figures, perturbed_section
@@ -21,6 +22,7 @@ from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.aggregate import Aggregate, read_comparable
 from gpam_suite.stats.perturbed import find
+from gpam_suite.stats.tuning import FOLDER as TUNING
 
 log = logging.getLogger(__name__)
 GENERAL = "analysis"
@@ -29,7 +31,7 @@ GENERAL = "analysis"
 _MADE = ("tables/*.md", "tables/*.csv", "figures/*.svg", "comparisons/*.json")
 """What :func:`build` alone writes."""
 
-_PARTS = ("runs", "analysis", "tuning")
+_PARTS = ("runs", store.FOLDER, TUNING)
 """What makes a folder one of results."""
 
 _INTRODUCTION = """# Results
@@ -38,7 +40,8 @@ Generated from the records in `runs/`. Tables hold the mean and the sample stand
 difference is to softmax under the same data, recipe and protocol. "Over seeds" asks whether another seed would tell the
 same story; "on the test set" asks whether another test set would, for the models that were trained.
 """
-_OPENING = _INTRODUCTION.index("records")
+_OPENING = _INTRODUCTION.partition("records")[0]
+"""What every page of ours has begun with."""
 
 
 def _refuse_another(results: Path) -> None:
@@ -46,7 +49,7 @@ def _refuse_another(results: Path) -> None:
     if not any((results / part).is_dir() or archives.archive_of(results / part).is_file() for part in _PARTS):
         raise UsageError(f"got {results}, wanted a results folder: one of {', '.join(_PARTS)} is in it")
     page = results / "README.md"
-    if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_INTRODUCTION[:_OPENING]):
+    if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_OPENING):
         raise UsageError(f"{page} is not a page of results, and would be written over: move it, or name another folder")
 
 

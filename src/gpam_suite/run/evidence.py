@@ -110,7 +110,7 @@ def evidence(cfg: DictConfig) -> None:
                 f"parts: {name} waits for what {plan[name]['waits_for']} finds: freeze that in configs/recipe or in "
                 "its line of configs/evidence.yaml, and take its waits_for away"
             )
-    log.info("looking at the runs of %s; %s", ", ".join(chosen), f"{len(plan) - len(frozen)} parts wait for others")
+    log.info("looking at the runs of %s; %d parts wait for others", ", ".join(chosen), len(plan) - len(frozen))
     paths = OmegaConf.to_container(cfg.paths, resolve=True)
     members = [member for name in chosen for member in members_of(name, plan[name], paths)]
     queue = Queue(members, cfg.jobs, Path(paths["results"]) / "queue.txt")
