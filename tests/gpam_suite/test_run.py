@@ -18,7 +18,8 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
 from gpam_suite.data.store import atomic
-from gpam_suite.evaluate.language_model import score_language_model, token_nll
+from gpam_suite.evaluate import language_model
+from gpam_suite.evaluate.language_model import passages, score_language_model, token_nll
 from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
@@ -258,6 +259,27 @@ def test_perplexity_is_what_fairseq_computes(lm):
         )
         theirs = eval_lm([model], stock_task.source_dictionary, batches)
         assert ours.nll / ours.tokens / math.log(2) == pytest.approx(float(theirs["loss"]), rel=1e-5)
+
+
+def test_text_without_marked_documents_is_scored_by_passage(lm, monkeypatch):
+    cfg, folder = lm
+    monkeypatch.setattr(language_model, "PASSAGE", 30)
+    trained = open_trained(folder, cfg.paths)
+    assert trained.prepared.documents("test") == [0]
+    lines = trained.prepared.words_by_line("test")
+    found = score_language_model(
+        trained.model(), trained.task, trained.prepared, "test", context_window=0, max_tokens=64
+    )
+    assert [unit["passage"] for unit in found.units] == list(range(len(passages(lines))))
+    assert len(found.units) > 2 and all(unit["words"] >= 30 for unit in found.units[:-1])
+    assert sum(unit["words"] for unit in found.units) == found.words
+    assert math.fsum(unit["nll"] for unit in found.units) == pytest.approx(found.nll, rel=1e-12)
+
+
+def test_a_passage_has_whole_lines_and_as_few_as_make_its_words(monkeypatch):
+    monkeypatch.setattr(language_model, "PASSAGE", 10)
+    assert passages([4, 6, 5, 4, 1, 12, 3]) == [0, 2, 5, 6]
+    assert passages([40]) == passages([]) == [0]
 
 
 class Echo(torch.nn.Module):

@@ -19,7 +19,7 @@ class Task:
     protocol: tuple[str, ...]
     """What two headline numbers must share to be comparable, at least; a finished record must hold it."""
     units: tuple[str, ...]
-    """What ``scores.jsonl`` may count by, the usual one first: a document, a sentence, a sequence."""
+    """What ``scores.jsonl`` may count by, the usual one first: a document, a passage, a sentence, a sequence."""
     statistics: tuple[str, ...]
     """Columns of ``scores.jsonl`` that the headline metric is a function of the sums of: the unit's size, and what came
     of it. Empty for translation, whose column ``bleu`` holds sacreBLEU's ten."""
@@ -38,7 +38,7 @@ LM = Task(
     headline="test_perplexity",
     further=("test_bits_per_character",),
     protocol=("unit", "context_window", "tokens_per_sample", "split", "checkpoint"),
-    units=("document",),
+    units=("document", "passage"),
     statistics=("words", "nll"),
     unit_score="loss in nats per {unit}",
     unit_size="{unit}s",

@@ -1,7 +1,7 @@
 """Perplexity by word, with a context window."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -17,15 +17,18 @@ from torch import Tensor
 from gpam_suite.data import Prepared
 from gpam_suite.records.folder import write_scores
 
+PASSAGE = 1000
+
 
 @dataclass(frozen=True)
 class LanguageModelScore:
-    """Negative log-likelihoods in nats. ``documents`` has one row a document: its words and its sum."""
+    """Negative log-likelihoods in nats. ``units`` has one row a document, or a passage where none are marked: its words
+    and its sum."""
 
     nll: float
     tokens: int
     words: int
-    documents: list[dict[str, Any]]
+    units: list[dict[str, Any]]
 
     @property
     def perplexity(self) -> float:
@@ -106,7 +109,7 @@ def _batches(blocks: Iterator[Block], max_tokens: int) -> Iterator[list[Block]]:
 def score_language_model(
     model: Any, task: Any, prepared: Any, split: str, *, context_window: int, max_tokens: int
 ) -> LanguageModelScore:
-    """Perplexity of ``split``, whole and by document."""
+    """Perplexity of ``split``, whole and by document; by passage (:func:`passages`) where no documents are marked."""
     from fairseq.data import data_utils
 
     dictionary = task.source_dictionary
@@ -122,13 +125,32 @@ def score_language_model(
     ).double()
     line_ends = torch.tensor(lines.sizes).cumsum(0)
     words = prepared.words_by_line(split)
-    documents = []
+    units = []
     starts = prepared.documents(split)
+    unit = "document" if len(starts) > 1 else "passage"
+    if unit == "passage":
+        starts = passages(words)
     for index, (first, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
         begin = int(line_ends[first - 1]) if first else 0
         total = float(losses[begin : int(line_ends[end - 1])].sum())
-        documents.append({"document": index, "words": sum(words[first:end]), "nll": total})
-    return LanguageModelScore(float(losses.sum()), len(stream), prepared.words(split), documents)
+        units.append({unit: index, "words": sum(words[first:end]), "nll": total})
+    return LanguageModelScore(float(losses.sum()), len(stream), prepared.words(split), units)
+
+
+def passages(words: Sequence[int]) -> list[int]:
+    """First lines of a text's passages: whole lines, as few as have :data:`PASSAGE` words, and what is left behind the
+    last. A draw of passages keeps what neighbouring words share (a block bootstrap: Künsch 1989).
+
+    Args:
+        words: words of each line (of text that is read by character: characters).
+    """
+    starts, size = [0], 0
+    for line, count in enumerate(words):
+        if size >= PASSAGE:
+            starts.append(line)
+            size = 0
+        size += count
+    return starts
 
 
 def evaluate(
@@ -150,7 +172,7 @@ def evaluate(
         metrics[f"{split}_loss"] = score.nll / score.words
         if prepared.unit == "character":
             metrics[f"{split}_bits_per_character"] = score.nll / score.words / math.log(2)
-    write_scores(folder, score.documents)
+    write_scores(folder, score.units)
     protocol = {
         "unit": prepared.unit,
         "context_window": evaluation.context_window,

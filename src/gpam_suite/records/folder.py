@@ -5,9 +5,10 @@
 - ``record.json``: what was run and what came out (:data:`SCHEMA`); a run is done when this file is there,
 - ``config.yaml``: the resolved configuration,
 - ``metrics.jsonl``: the history, one object a line (``update``, ``split``, ``token_perplexity``, ...),
-- ``scores.jsonl``: the test set, one object a document (language modelling: ``document``, ``words``, ``nll`` in nats),
-  a sentence or a document (translation: ``sentence`` or ``document``, ``bleu`` = [system length, reference length,
-  4 matches, 4 totals]), or a sequence (recall: ``sequence``, ``answers``, ``correct``, ``nll`` in nats),
+- ``scores.jsonl``: the test set, one object a document or a passage (language modelling: ``document`` or ``passage``,
+  ``words``, ``nll`` in nats), a sentence or a document (translation: ``sentence`` or ``document``, ``bleu`` = [system
+  length, reference length, 4 matches, 4 totals]), or a sequence (recall: ``sequence``, ``answers``, ``correct``,
+  ``nll`` in nats),
 - ``hypotheses.txt``: the translations of the test set, one a line; ``second_test_hypotheses.txt``, where there is one.
 
 An archive ``<results>/runs/<experiment>.tar.xz`` is read like the folder (:mod:`gpam_suite.records.archives`). Records
@@ -294,7 +295,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write ``folder/scores.jsonl`` atomically: one row a document or sentence of the test set, in its order."""
+    """Write ``folder/scores.jsonl`` atomically: one row a unit of the test set, in its order."""
     return write_atomically(Path(folder) / SCORES, "".join(_line(row) for row in rows))
 
 

@@ -118,9 +118,8 @@ class Aggregate:
 
     @property
     def units(self) -> str:
-        """What a test set is resampled by, in the plural."""
-        task = TASKS[self.task]
-        return f"{self.unit if task.parallel and self.unit else task.units[0]}s"
+        """What the test set is resampled by, in the plural; what is usual where no run has scores to resample."""
+        return f"{next((run.unit for row in self.rows for run in row.resampled), TASKS[self.task].units[0])}s"
 
     @cached_property
     def records(self) -> list[Record]:

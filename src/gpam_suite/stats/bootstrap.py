@@ -1,9 +1,10 @@
 """How far a test-set number hangs on the test set: the paired bootstrap, from the ``scores.jsonl`` of the runs alone.
 
 Test sets of the same size are drawn with replacement from the units (sentences, documents that are scored whole,
-generated sequences), both systems are scored on each, and the differences give an interval and a p value (Efron &
-Tibshirani 1993; Koehn, EMNLP 2004, "Statistical Significance Tests for Machine Translation Evaluation"). With several
-seeds a side the statistic is the difference of the means over seeds, each draw scoring all of them on the same units.
+passages of a text, generated sequences), both systems are scored on each, and the differences give an interval and a p
+value (Efron & Tibshirani 1993; Koehn, EMNLP 2004, "Statistical Significance Tests for Machine Translation Evaluation").
+With several seeds a side the statistic is the difference of the means over seeds, each draw scoring all of them on the
+same units.
 :func:`paired_bootstrap` does not draw seeds: its interval holds for the trained systems at hand (see
 :mod:`gpam_suite.stats.over_seeds` for the other question). :func:`hierarchical_bootstrap` draws both.
 """
@@ -30,10 +31,11 @@ _TOLERANCE = 1e-9  # between the record's number and the one its scores give, wh
 class Resampled:
     """One run's number on its test set (``score``) and on :data:`RESAMPLES` resampled ones (``samples``).
 
-    ``statistics`` [units, 2 or 10] are those that :func:`corpus_score` takes the sums of.
+    ``statistics`` [units, 2 or 10] are those that :func:`corpus_score` takes the sums of, a row a ``unit``.
     """
 
     record: Record
+    unit: str
     statistics: np.ndarray
     score: float
     samples: np.ndarray
@@ -70,8 +72,8 @@ def corpus_score(task: str, totals: np.ndarray) -> float:
     return BLEU.compute_bleu(ints[2:6], ints[6:10], ints[0], ints[1], smooth_method="exp").score
 
 
-def _statistics(record: Record) -> np.ndarray | None:
-    """Units x sufficient statistics of a run's test set; None when it has no ``scores.jsonl``."""
+def _statistics(record: Record) -> tuple[str, np.ndarray] | None:
+    """What a run's test set is counted by, and units x sufficient statistics; None when it has no ``scores.jsonl``."""
     rows = read_scores(record.folder)
     if not rows:
         return None
@@ -89,26 +91,27 @@ def _statistics(record: Record) -> np.ndarray | None:
             f"{record.folder / SCORES} does not hold the {unit} scores this version reads ({error}): "
             "evaluate the run again, or restore the file from git."
         ) from None
-    return array
+    return unit, array
 
 
-def checked_scores(record: Record) -> tuple[np.ndarray, float] | None:
-    """Units x sufficient statistics of a run's test set, and the number they give; None without ``scores.jsonl`` or
-    without a number.
+def checked_scores(record: Record) -> tuple[str, np.ndarray, float] | None:
+    """What a run's test set is counted by, units x sufficient statistics, and the number they give; None without
+    ``scores.jsonl`` or without a number.
 
     Raises:
         UsageError: it is not the number that the record holds.
     """
-    statistics = _statistics(record)
-    if statistics is None or record.headline is None:
+    found = _statistics(record)
+    if found is None or record.headline is None:
         return None
+    unit, statistics = found
     score = corpus_score(record["task"], statistics.sum(axis=0))
     if abs(score - record.headline) > _TOLERANCE * abs(record.headline):
         raise UsageError(
             f"{record.folder / SCORES} gives {score:.10g} but the record says {record.headline:.10g}: "
             "one of the two files is of another run; evaluate it again."
         )
-    return statistics, score
+    return unit, statistics, score
 
 
 def resample(record: Record) -> Resampled | None:
@@ -118,13 +121,13 @@ def resample(record: Record) -> Resampled | None:
         UsageError: the scores do not give the number that the record holds.
     """
     found = checked_scores(record)
-    if found is None or len(found[0]) < 2:
+    if found is None or len(found[1]) < 2:
         return None
-    statistics, score = found
+    unit, statistics, score = found
     task, n = record["task"], len(statistics)
     draws = np.random.default_rng(SEED).choice(n, size=(RESAMPLES, n), replace=True)
     samples = np.array([corpus_score(task, statistics[draw].sum(axis=0)) for draw in draws])
-    return Resampled(record, statistics, score, samples)
+    return Resampled(record, unit, statistics, score, samples)
 
 
 def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap:

@@ -139,7 +139,7 @@ class Pretrained:
             context_window=evaluation["context_window"],
             max_tokens=evaluation["max_tokens"],
         )
-        return LanguageModelScore(float(nll.double().sum()), len(stream), self._encoder.words(text), documents=[])
+        return LanguageModelScore(float(nll.double().sum()), len(stream), self._encoder.words(text), units=[])
 
     @torch.no_grad()
     def write(
