@@ -4,11 +4,12 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 import shutil
 
 import numpy as np
 import pytest
-from record_factory import add_config, make_record, painted, store
+from record_factory import add_config, add_document_scores, make_record, painted, store
 from scipy import integrate, special, stats
 
 from gpam_suite.common.files import write_atomically
@@ -334,6 +335,20 @@ def test_a_second_test_set_has_a_table(tmp_path):
     assert dagpam.endswith(f"| 21.00 ± 0.06 | 60.00 ± 0.00 | +1.00 [{1 - half:.2f}, {1 + half:.2f}] |")
     first_only = experiment(tmp_path, seven(0.02))
     assert claim_parts(read_aggregates(tmp_path), {"lm_ptb": first_only})["second-test-lm_ptb"] == ""
+
+
+def test_the_scores_of_a_claim_have_an_interval_over_the_test_set_where_it_has_more_than_one_unit(tmp_path):
+    found = experiment(tmp_path, seven(EFFECT))
+    title = "Difference over seeds and test set [95 %]"
+    assert title not in claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})["scores-lm_ptb"]
+    aggregate = next(one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
+    for record in aggregate.records:
+        add_document_scores(record)
+    parts = claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})
+    head, _, softmax, dagpam = parts["scores-lm_ptb"].splitlines()[:4]
+    column = [title.strip() for title in head.split("|")].index(title)
+    assert softmax.split("|")[column].strip() == "–"
+    assert re.fullmatch(r"-\d\.\d\d \[-\d\.\d\d, -\d\.\d\d\]", dagpam.split("|")[column].strip())
 
 
 def scaled():

@@ -201,7 +201,7 @@ def test_without_spread_between_seeds_it_is_the_paired_bootstrap(tmp_path):
 
 # -------------------------------------------------------------------------------------------------------------- tables
 
-MANY = ["Over seeds, Holm", "On the test set, Holm", "Difference over seeds and test set [95 %]"]
+MANY = ["Over seeds, Holm", "On the test set, Holm"]
 
 
 def _models(results, *models):

@@ -7,6 +7,7 @@ that CI can make the tables again and compare.
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ _LONG_TABLE_ONLY = {
     "Difference on the test set [95 %]",
     "Over seeds, Holm",
     "On the test set, Holm",
-    "Difference over seeds and test set [95 %]",
     "Parameters",
     "Training speed ×",  # of runs that shared a machine
 }
@@ -66,13 +66,13 @@ def _cells(aggregate: Aggregate, line: Line) -> dict[str, str]:
         on_test_set += f", {formatting.p_value(line['test_set_p'])}"
     cells["Difference on the test set [95 %]"] = on_test_set
     if len(aggregate.compared) > 1:
-        drawn = line["seeds_and_test_set_low"] is not None
-        both = difference("test_set_difference", "seeds_and_test_set") if drawn else MISSING
         cells |= {
             "Over seeds, Holm": formatting.p_value(line["difference_p_holm"]),
             "On the test set, Holm": formatting.p_value(line["test_set_p_holm"]),
-            "Difference over seeds and test set [95 %]": both,
         }
+    drawn = line["seeds_and_test_set_low"] is not None
+    both = difference("test_set_difference", "seeds_and_test_set") if drawn else MISSING
+    cells["Difference over seeds and test set [95 %]"] = both
     ratio = line["parameters_ratio"]
     of_baseline = aggregate.baseline and (line["model"], line["options"]) == aggregate.baseline.key
     return cells | {
@@ -101,8 +101,10 @@ def table(aggregate: Aggregate, *, short: bool = False) -> tuple[list[str], list
 
 
 def short_table(aggregate: Aggregate) -> str:
-    """The table of pages, in Markdown."""
-    return markdown(*table(aggregate, short=True))
+    """The table of pages, in Markdown; a column with nothing to say is left out."""
+    head, lines = table(aggregate, short=True)
+    said = [any(cell != MISSING for cell in column) for column in zip(*lines, strict=True)]
+    return markdown(list(compress(head, said)), [list(compress(line, said)) for line in lines])
 
 
 def csv_table(aggregate: Aggregate) -> str:

@@ -39,7 +39,7 @@ def comparisons(aggregate: Aggregate) -> list[Line]:
 
 
 def _line(aggregate: Aggregate, row: Row) -> Line:
-    over_seeds, test_set = aggregate.difference(row), aggregate.test_set(row)
+    over_seeds, test_set, both = aggregate.difference(row), aggregate.test_set(row), aggregate.seeds_and_test_set(row)
     summary, chrf = row.summary(aggregate.metric), row.summary("test_chrf")
     return {
         "experiment": aggregate.experiment,
@@ -64,6 +64,8 @@ def _line(aggregate: Aggregate, row: Row) -> Line:
         "test_set_low": test_set and test_set.low,
         "test_set_high": test_set and test_set.high,
         "test_set_p": test_set and test_set.p_value,
+        "seeds_and_test_set_low": both and both.low,
+        "seeds_and_test_set_high": both and both.high,
         "parameters": row.mean("parameters", "total"),
         "parameters_ratio": aggregate.ratio(row, "parameters", "total"),
         "parameters_mechanism": row.mean("parameters", "mechanism"),
@@ -77,14 +79,12 @@ def _line(aggregate: Aggregate, row: Row) -> Line:
 
 
 def _among_many(aggregate: Aggregate, row: Row, over_seeds: dict[Any, float], test_set: dict[Any, float]) -> Line:
-    """What more than one comparison adds: the p values corrected by Holm, and seeds and test set in one."""
-    found, both = aggregate.difference(row), aggregate.seeds_and_test_set(row)
+    """What more than one comparison adds: the p values corrected by Holm, and how many seeds would be enough."""
+    found = aggregate.difference(row)
     return {
         "difference_p": found and found.p_value,
         "difference_p_holm": over_seeds.get(row.key),
         "test_set_p_holm": test_set.get(row.key),
-        "seeds_and_test_set_low": both and both.low,
-        "seeds_and_test_set_high": both and both.high,
         "seeds_needed": aggregate.seeds_needed(row),
     }
 
