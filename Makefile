@@ -45,8 +45,9 @@ help: ## this list
 
 setup: $(VENV)/.installed ## make .venv with the pinned packages (by itself where missing) [TORCH_INDEX=address of torch's CPU wheels]
 
-$(VENV)/.installed: pyproject.toml requirements.lock scripts/setup.sh
+$(VENV)/.installed: pyproject.toml requirements.lock scripts/setup.sh $(if $(filter EXTRAS TORCH_INDEX,$(GIVEN)),asked)
 	@bash scripts/setup.sh "$$PYTHON" "$$VENV" "$$EXTRAS" "$$TORCH_INDEX"
+.PHONY: asked  # what is given by hand is installed where an environment is there already
 
 doctor: setup ## what is installed, what this machine has, what would run
 	@$(RUN) scripts/doctor.py

@@ -36,6 +36,16 @@ def test_readme_python_runs():
     exec(compile(code, "README.md", "exec"), {})
 
 
+def test_what_is_given_to_the_setup_is_installed_where_an_environment_is_there_already(tmp_path):
+    (tmp_path / ".installed").touch()
+    command = ["make", "-C", ROOT, "--dry-run", "setup", f"VENV={tmp_path}"]
+    said = [
+        subprocess.run([*command, *given], capture_output=True, text=True, check=True).stdout
+        for given in ([], ["EXTRAS=test,fuzz"], ["TORCH_INDEX=https://example.org"])
+    ]
+    assert ["setup.sh" in one for one in said] == [False, True, True]
+
+
 def test_make_help_lists_every_target_with_its_whole_line():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())

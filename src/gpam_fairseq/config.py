@@ -32,7 +32,8 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
         owners = [
             owner for owner in names() if name in {f.name for f in dataclasses.fields(mechanism_class(owner).Options)}
         ]
-        metadata = {"help": f"{'/'.join(owners)}: {declared.metadata['help']} (default: {declared.default})"}
+        of = f"; one of {', '.join(choices)}" if (choices := declared.metadata["choices"]) else ""
+        metadata = {"help": f"{'/'.join(owners)}: {declared.metadata['help']} (default: {declared.default}{of})"}
         kind = Optional[str] if isinstance(declared.default, (bool, str)) else Optional[type(declared.default)]
         fields.append((name, kind, dataclasses.field(default=None, metadata=metadata)))
     return fields

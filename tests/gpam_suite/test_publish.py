@@ -68,6 +68,17 @@ def test_runs_come_in_and_more_of_them_later(published, tmp_path):
     assert yaml.safe_load((published / "configurations.yaml").read_text())["small_lm"]["model"]["name"] == "softmax"
 
 
+def test_runs_that_make_no_table_with_the_published_ones_are_refused_and_nothing_is_written(published, tmp_path):
+    runs(tmp_path / "local", 1)
+    (archive,) = publish(tmp_path / "local", published)
+    before = archive.read_bytes()
+    for record in store(tmp_path / "later", make_record(experiment="small_lm", seed=2)):
+        add_config(record, gpu__fast=True)
+    with pytest.raises(UsageError, match=r"gpu\.fast is null in .* but true in .*an experiment name of its own"):
+        publish(tmp_path / "later", published)
+    assert archive.read_bytes() == before
+
+
 def test_no_text_of_a_test_set_is_published(published, tmp_path):
     """Which analyses of earlier versions hold."""
     runs(tmp_path / "local", 1)

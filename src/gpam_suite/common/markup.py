@@ -9,7 +9,7 @@ from gpam_suite.common.formatting import MISSING
 _TITLES_OF_TEXT = (
     "Model, Status, Metric, Note, Mechanism, Formula, Row sum, Case, Contender, Ratio, Met, "
     "Perturbation, Weights lie in, Negative, Source, Departs from its source, Cross, "
-    "Option, Default, Meaning, Setting, Fact, Number, Experiment, "
+    "Option, Default, Others, Meaning, Setting, Fact, Number, Experiment, "
     "Quantity on the validation set, Row of the paper, What, Column, Stack, Claim, "
     "The paper, Verdict, Trained?, Against, Inside the models"
 )

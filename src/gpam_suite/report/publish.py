@@ -20,7 +20,7 @@ from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
-from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_history
+from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_each, read_history
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.report import early
 from gpam_suite.report.claims import claim_parts, verdicts
@@ -33,7 +33,7 @@ from gpam_suite.report.plotting import render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
-from gpam_suite.stats.aggregate import Aggregate, read_aggregates
+from gpam_suite.stats.aggregate import Aggregate, aggregate, read_aggregates
 from gpam_suite.stats.bootstrap import checked_scores
 from gpam_suite.stats.claim import as_json, compared, findings
 from gpam_suite.stats.comparisons import comparisons
@@ -63,15 +63,18 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     Runs that are published already stay; one of the same name is replaced.
 
     Raises:
-        UsageError: a record is broken, or is not of its configuration and its scores; runs do not compare; or an
-            experiment has no title in ``experiments.yaml``. Nothing is written.
+        UsageError: a record is broken, or is not of its configuration and its scores; runs do not compare, among
+            themselves or with those that are published; or an experiment has no title in ``experiments.yaml``. Nothing
+            is written.
     """
     aggregates = read_aggregates(results)
     for record in (record for found in aggregates for record in found.records):
         checked_scores(record)
     _experiments(published, aggregates)
     files: dict[Path, bytes] = {}
+    before = folders_of_runs(published)
     for name, own in folders_of_runs(results).items():
+        _refuse_other_tables(before.get(name, []), own)
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
@@ -82,6 +85,13 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     }
     tuned = [run for own in folders_of_runs(results / TUNING).values() for run in own]
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
+
+
+def _refuse_other_tables(before: Iterable[Path], own: Iterable[Path]) -> None:
+    """Refuse runs of an experiment that make no table with those of it that are published and stay."""
+    runs = {run.parts[-2:]: run for run in (*before, *own)}
+    if runs:
+        aggregate(read_each(runs.values()))
 
 
 def _kept(runs: Iterable[Path], folder: Path) -> dict[str, bytes]:

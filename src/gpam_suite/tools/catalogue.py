@@ -35,7 +35,7 @@ def catalogue(measured: Path = MEASURED) -> str:
         prices.append([name, extra, f"{ratio:.2f}", *measured_ratios, cross])
         limits += [f"- {name}: {text}." for text in (facts.limits, facts.note) if text]
         options += [
-            [name, f"`{field.name}`", f"`{field.default}`", field.metadata["help"]]
+            [name, f"`{field.name}`", f"`{field.default}`", _other_values(field), field.metadata["help"]]
             for field in dataclasses.fields(mechanism.Options)
         ]
     departures = [[name, mechanism_class(name).facts.departures] for name in names()]
@@ -66,9 +66,14 @@ def catalogue(measured: Path = MEASURED) -> str:
             markdown(["Mechanism", "Departs from its source"], departures),
             "## Options",
             "",
-            markdown(["Mechanism", "Option", "Default", "Meaning"], options),
+            markdown(["Mechanism", "Option", "Default", "Others", "Meaning"], options),
         ]
     )
+
+
+def _other_values(field: dataclasses.Field) -> str:
+    """The values beside the default that an option of names takes."""
+    return ", ".join(f"`{value}`" for value in field.metadata["choices"] or () if value != field.default) or MISSING
 
 
 def _times(measured: Path) -> tuple[dict[tuple[str, str], str], list[str]]:

@@ -57,7 +57,7 @@ class DaGPAMOptions:
     )
     query_neg_init: str = option(
         "negative_identity",
-        "initial W_Q^-: -I, near the lemma's S- = -S+ [2], or xavier_uniform [?], or I (for a control)",
+        "initial W_Q^-: -I, near the lemma's S- = -S+ [2], or Xavier's uniform draw [?], or I (for a control)",
         choices=("negative_identity", "xavier", "identity"),
     )
     query_neg_activation: str = option(
