@@ -40,7 +40,7 @@ override REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" 
 .PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables publish archive compare analyse perturb evidence benchmark plan soak lock audit search watch clean
 
 help: ## this list
-	@awk -F ':.*## ' 'BEGIN {print "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local]"} \
+	@awk -F ':.*## ' 'BEGIN {print "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local] [EXTRA=\"KEY=VALUE ...\"]"} \
 		/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST) || :  # ended early by | head
 
 setup: $(VENV)/.installed ## make .venv with the pinned packages (by itself where missing) [TORCH_INDEX=address of torch's CPU wheels]
@@ -69,7 +69,7 @@ reproduce-nmt: ## train and evaluate softmax and daGPAM on translation, write th
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) $(REPRODUCE) nmt $$EXTRA
 
-reproduce-ptb: ## the paper's Penn Treebank row, whole (hours; GPAM_MIRROR=folder with ptb/ptb.train.txt and the others)
+reproduce-ptb: ## the paper's Penn Treebank row: verdict and deciding controls (hours; GPAM_MIRROR=folder with ptb/ptb.train.txt and the others)
 	@set -f; "$$PYTHON" scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" --announce -- $$EXTRA
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" -- $$EXTRA
@@ -97,7 +97,7 @@ analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and f
 perturb: setup ## noisy, dropped, swapped and adversarial words read by the runs of RESULTS: numbers, figure, table
 	@$(MORE) $(RUN) scripts/perturb.py results="$$RESULTS" $$EXTRA
 
-evidence: setup ## the runs of docs/experiments/, part by part (PARTS=ptb,... JOBS=2); goes on where it stopped
+evidence: setup ## the runs of docs/experiments/, part by part (PARTS=ptb,...; none: all, weeks; JOBS=2); goes on where it stopped
 	@$(MORE) $(RUN) scripts/evidence.py paths.results="$$RESULTS" $${PARTS:+"parts=[$$PARTS]"} $${JOBS:+"jobs=$$JOBS"} $$EXTRA
 
 benchmark: setup ## speed: every mechanism and its peers, interleaved in one run (CASES=default|all|core|..., RESULTS)
@@ -121,5 +121,5 @@ search: setup ## Optuna looks for lambda- and lambda+ on the validation set: EXP
 watch: setup ## where the runs of EXPERIMENT below RESULTS stand: status, update, losses, time left
 	@$(RUN) scripts/watch.py "$$RESULTS" "$$EXPERIMENT"
 
-clean: ## remove prepared data and your own runs (not .venv, not the published results)
+clean: ## remove prepared data, outputs and results/local (not .venv, not the published results)
 	rm -rf data outputs results/local
