@@ -1,4 +1,4 @@
-"""The paper's Penn Treebank row with its deciding controls, by docs/experiments/penn-treebank.md: the work behind `make reproduce-ptb`.
+"""The work behind `make reproduce-ptb`: the row with its deciding controls, by docs/experiments/penn-treebank.md.
 
 Only the standard library is imported here, so that a missing file is said before anything is installed.
 """

@@ -6,24 +6,19 @@ they look at ``--user-dir``, which fails on Python 3.11 (docs/fairseq.md). Train
 """
 
 import argparse
-import contextlib
 import importlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-import gpam_fairseq  # noqa: F401  (also in the processes that torch.multiprocessing starts)
 from gpam_fairseq.arguments import check_arguments, missing_sentence, parser_sentence, sentence_for
 from gpam_fairseq.config import attention_fields
-from gpam_fairseq.trainer import switch
-from gpam_fairseq.trainer.fast import fast_step
 from gpam_fairseq.trainer.replacing import replaced
+from gpam_fairseq.trainer.steps import distributed_main, steps
 
-from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 
-from gpam.attention.backends import calibration
 from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
 
 COMMANDS = ("train", "generate", "eval-lm", "preprocess", "interactive", "validate", "score")
@@ -61,29 +56,6 @@ def _of_something(eval_lm: Callable[..., dict[str, float]]) -> Callable[..., dic
     return evaluated
 
 
-@contextlib.contextmanager
-def _steps() -> Iterator[None]:
-    """Training by the fast step, or by fairseq's own.
-
-    What backends are chosen by is written into --save-dir, and a training that is resumed goes on with it: so it ends
-    with the same bits.
-    """
-    if not switch.wanted():
-        calibration.use(calibration.PLAIN)
-        yield
-        return
-    stock = checkpoint_utils.load_checkpoint
-
-    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
-        found = stock(cfg, trainer, **options)
-        write = trainer.is_data_parallel_master and not cfg.no_save
-        calibration.keep(Path(cfg.save_dir) / "backends.json", resumed=trainer.get_num_updates() > 0, write=write)
-        return found
-
-    with fast_step(), replaced(checkpoint_utils, load_checkpoint=load_checkpoint):
-        yield
-
-
 def main() -> int:
     ctrl_c_raises()
     try:
@@ -105,7 +77,8 @@ def _main(words: list[str]) -> int:
         return 2
     sys.argv[0] = f"gpam_fairseq {command}"
     try:
-        with replaced(argparse.ArgumentParser, error=_wrong_arguments), _steps():
+        started = replaced(distributed_utils, distributed_main=distributed_main)
+        with replaced(argparse.ArgumentParser, error=_wrong_arguments), started, steps():
             check_arguments(command, words[1:])
             module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
             ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}
@@ -134,5 +107,3 @@ def _complain(command: str, sentence: str) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-elif __name__ == "__mp_main__" and switch.wanted():  # fairseq starts a process a GPU, which reads this file again
-    contextlib.ExitStack().enter_context(fast_step())

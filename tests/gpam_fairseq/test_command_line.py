@@ -253,6 +253,36 @@ def test_help_names_commands_and_options(arguments, code, capfd):
     assert all(word in out for word in ("train, generate, eval-lm", "--attention  ", "dagpam", "--lambda-neg  "))
 
 
+def test_a_process_for_each_device_has_the_plugin_and_the_fast_step(lines, tmp_path):
+    """Two, as fairseq starts them where two GPUs are seen; here they are said to be, and the processes use the CPU."""
+    program = """
+import runpy, sys, torch
+torch.cuda.device_count = lambda: 2
+runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
+"""
+    several = {
+        "cpu": True,
+        "distributed_world_size": 2,
+        "distributed_backend": "gloo",
+        "ddp_backend": "legacy_ddp",
+    }
+    arguments = toy.train_arguments(lines, tmp_path, "gpam_lm", attention="dagpam", max_update=3, **several)
+    for fast in ("1", "0"):
+        own = {"save_dir": tmp_path / fast, "distributed_init_method": f"file://{tmp_path / 'meeting'}{fast}"}
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *map(str, arguments), *toy.flags(own)],
+            check=False,
+            env={**os.environ, "GPAM_FAST": fast, "GLOO_SOCKET_IFNAME": "lo"},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert "training on 2 devices" in ran.stderr
+        assert (tmp_path / fast / "backends.json").is_file() == (fast == "1")
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / fast / "checkpoint_last.pt"))
+        assert state["optimizer_history"][-1]["num_updates"] == 3
+
+
 def test_as_a_program(parallel, tmp_path):
     """In a process of its own: the mistake's exit code, one line and no traceback; nothing was imported before, nor is
     wandb until fairseq asks for it."""

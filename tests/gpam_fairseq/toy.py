@@ -48,11 +48,15 @@ def gpam(*arguments: object) -> int:
 
 def train(data: Path, folder: Path, arch: str, *more: object, **settings: Any) -> int:
     """``train`` a small model with Adam into ``folder``: its exit code."""
+    return gpam(*train_arguments(data, folder, arch, *more, **settings))
+
+
+def train_arguments(data: Path, folder: Path, arch: str, *more: object, **settings: Any) -> list[object]:
     usual = {"optimizer": "adam", "lr": 0.005, "max_tokens": 300, "num_workers": 0, "no_epoch_checkpoints": True}
     if "_lm" in arch:
         usual |= {"task": "language_modeling", "tokens_per_sample": 24}
     stacks = ("decoder",) if "_lm" in arch else ("encoder", "decoder")
-    return gpam("train", data, *flags({"arch": arch, "save_dir": folder, **usual, **settings}), *sizes(*stacks), *more)
+    return ["train", data, *flags({"arch": arch, "save_dir": folder, **usual, **settings}), *sizes(*stacks), *more]
 
 
 def sentences(count: int, seed: int) -> list[list[str]]:

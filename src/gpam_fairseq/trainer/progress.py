@@ -56,23 +56,6 @@ class HistoryBar(BaseProgressBar):
         self.write(row)
 
 
-class SilentBar(BaseProgressBar):
-    """For the processes of a run that are not the first."""
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self.iterable
-
-    def log(self, *_: Any, **__: Any) -> None:
-        """Nothing: the first process writes what all of them found."""
-
-    print = log
-
-
-def silent_bar(iterable: Any, epoch: int | None = None, prefix: str | None = None, **_: Any) -> SilentBar:
-    """Takes the place of ``fairseq.logging.progress_bar.progress_bar`` where nothing is to be written."""
-    return SilentBar(iterable, epoch, prefix)
-
-
 def _number(value: Any) -> float | None:
     if isinstance(value, AverageMeter | TimeMeter):
         value = value.avg

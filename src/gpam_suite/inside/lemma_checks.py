@@ -42,7 +42,6 @@ def _of_module(seen: list[Seen]) -> dict[str, float]:
         numbers["holds"] = float(joined.holds.double().mean())
         numbers["assumption"] = float(joined.assumption.double().mean())
         numbers["tightness"] = float((joined.right_hand_side / joined.measured).median())
-        numbers["tightness_before"] = float((joined.before / joined.measured).median())
     rows = [_rows(one) for one in seen]
     return numbers | {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
@@ -102,14 +101,6 @@ def _rows(seen: Seen) -> dict[str, float]:
         s_neg = scaled_scores(activated @ w_neg, k @ w_k_neg)
         total_neg = total(s_neg)
         opposed = lemmas.opposition(s_pos, s_neg, visible)
-        identity = torch.eye(w_neg.shape[-1], dtype=torch.float64)
-        distance = torch.linalg.matrix_norm(w_neg + identity) / torch.linalg.matrix_norm(identity)
-        weight_pos, weight_neg = _weights(mechanism, len(q))
-        # J(P+) and J(P-) have one sign pattern, positive on the diagonal alone, so their totals add up.
-        both = weight_pos[:, None] * total_pos - weight_neg[:, None] * total_neg
         numbers["jacobian_neg"] = float((total_neg / most).mean())
-        numbers["opposition_distance"] = float(opposed.distance.mean())
         numbers["opposition_cosine"] = float(opposed.cosine.mean())
-        numbers["query_neg_distance"] = float(distance.mean())
-        numbers["gain"] = float(both.mean() / total_pos.mean())
     return numbers

@@ -58,14 +58,14 @@ def streams(observations: list[Observation]) -> dict[str, dict[str, list[float]]
 def modules(observations: list[Observation]) -> dict[str, dict[str, Any]]:
     """Module path to what its attention does, means over the texts; a list has one number a head.
 
-    ``shown``: whether weights are all that the mechanism does (``all``, ``part``); ``negative_mass``; ``row_sum``;
-    ``entropy`` (nats) and ``first`` (attention to the first token), means over rows that see several tokens.
+    ``negative_mass``; ``row_sum``; ``entropy`` (nats) and ``first`` (attention to the first token), means over rows
+    that see several tokens.
     """
     found = {}
     for path in observations[0].attention:
         seen = [observation.attention[path] for observation in observations]
         site = seen[0].module.mechanism.site
-        where = {"role": site.role, "layer": site.layer, "shown": seen[0].shown}
+        where = {"role": site.role, "layer": site.layer}
         found[path] = where | _means([_of_weights(one) for one in seen])
     return found
 

@@ -10,24 +10,17 @@ from gpam_fairseq.attention import GPAMMultiheadAttention
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import Mechanism
-
-ALL, PART = "all", "part"
-"""Whether attention weights are all that a mechanism does, or a part of it."""
-
 
 @dataclasses.dataclass
 class Seen:
     """One attention module reading one text. ``inputs`` ``[target, width]`` is what the queries are made from; ``q``,
-    ``k``, ``v`` are ``[heads, length, head_dim]``, ``heads`` ``[heads, target, head_dim]`` is what the mechanism makes
-    of them, and ``weights`` ``[heads, target, source]``."""
+    ``k``, ``v`` are ``[heads, length, head_dim]``, ``weights`` ``[heads, target, source]``."""
 
     module: GPAMMultiheadAttention
     inputs: Tensor
     q: Tensor
     k: Tensor
     v: Tensor
-    heads: Tensor
     weights: Tensor
     causal: bool
 
@@ -35,16 +28,6 @@ class Seen:
     def role(self) -> str:
         """Where the module stands: ``encoder``, ``decoder`` or ``cross``."""
         return self.module.mechanism.site.role
-
-    @property
-    def shown(self) -> str:
-        """``all``: what leaves the heads is ``P V`` and nothing acts behind it; else ``part``."""
-        mechanism = type(self.module.mechanism)
-        if mechanism.after_heads is not Mechanism.after_heads or mechanism.after_block is not Mechanism.after_block:
-            return PART
-        if self.weights.shape[0] != self.v.shape[0]:
-            return PART
-        return ALL if torch.allclose(self.weights @ self.v, self.heads, atol=1e-4, rtol=1e-3) else PART
 
     @property
     def visible(self) -> Tensor:
@@ -73,7 +56,7 @@ def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
         if isinstance(module, GPAMMultiheadAttention):
             own = attention[path] = {"module": module}
             hooks.append(module.mechanism.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))
-            hooks.append(module.mechanism.register_forward_hook(partial(_keep_heads, own), with_kwargs=True))
+            hooks.append(module.mechanism.register_forward_hook(partial(_keep_weights, own), with_kwargs=True))
             hooks.append(module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True))
         elif stack in ("encoder", "decoder") and place.isdecimal():
             stream = streams.setdefault(stack, [])
@@ -90,8 +73,8 @@ def _ask_for_weights(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return args, {**kwargs, "need_weights": True}
 
 
-def _keep_heads(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-    own["q"], own["k"], own["v"], own["heads"], own["weights"] = (x[0] for x in (*args, *result))
+def _keep_weights(own: dict[str, Any], _: nn.Module, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    own["q"], own["k"], own["v"], own["weights"] = (x[0] for x in (*args, result[1]))
     own["causal"] = bool(kwargs.get("causal"))
 
 

@@ -20,12 +20,11 @@ _LONGEST = 256  # tokens of a block: a residual costs the square of it
 @dataclasses.dataclass(frozen=True)
 class Text:
     """One text, ready for the model: the arguments of its forward pass, and the tokens ``[1, target]`` it is to
-    predict. ``words`` gives, as text, the tokens read by the encoder and the decoder, and of a pair those to
-    predict."""
+    predict. ``words`` gives, as text, the tokens of a pair that the encoder reads and those to predict."""
 
     arguments: dict[str, Tensor]
     target: Tensor
-    words: dict[str, list[str]]
+    words: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
 
 def texts(task: Any, prepared: Any, count: int) -> list[Text]:
@@ -35,7 +34,8 @@ def texts(task: Any, prepared: Any, count: int) -> list[Text]:
         return list(_blocks(task, prepared, count, _LONGEST))
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
     by_length = sorted(range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), index))
-    longer = by_length[int(0.6 * len(by_length)) : int(0.95 * len(by_length)) or None]
+    first = int(0.6 * len(by_length))
+    longer = by_length[first : max(first + 1, int(0.95 * len(by_length)))]
     return [_pair(task, dataset, index) for index in spread(longer, count)]
 
 
@@ -82,15 +82,15 @@ def _blocks(task: Any, prepared: Any, count: int, length: int) -> Iterator[Text]
     starts = range(0, len(stream) - length, max(1, (len(stream) - length) // count))
     for start in starts[:count]:
         ids = stream[start : start + length + 1]
-        words = [dictionary[token] for token in ids[:-1].tolist()]
-        yield Text({"src_tokens": ids[None, :-1]}, ids[None, 1:], {"decoder": words})
+        yield Text({"src_tokens": ids[None, :-1]}, ids[None, 1:])
 
 
 def _pair(task: Any, dataset: Any, index: int) -> Text:
     sample = dataset.collater([dataset[index]])
     inputs = dict(sample["net_input"])
-    read = {"encoder": (task.source_dictionary, inputs["src_tokens"])}
-    read["decoder"] = (task.target_dictionary, inputs["prev_output_tokens"])
-    read["predicted"] = (task.target_dictionary, sample["target"])
+    read = {
+        "encoder": (task.source_dictionary, inputs["src_tokens"]),
+        "predicted": (task.target_dictionary, sample["target"]),
+    }
     words = {side: [dictionary[token] for token in tokens[0].tolist()] for side, (dictionary, tokens) in read.items()}
     return Text(inputs, sample["target"], words)

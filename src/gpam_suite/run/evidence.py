@@ -119,8 +119,10 @@ def evidence(cfg: DictConfig) -> None:
     failed = False
     if any("folder" not in plan[name] for name in chosen):
         failed = _start("analyse.py", f"results={paths['results']}", "parts=[runs]", *_given(paths)).wait() != 0
-    if lost or failed:
+    if lost:
         raise RunFailed(f"{lost} runs ended without a result; {queue.file} and their records say which")
+    if failed:
+        raise RunFailed("all runs have a result, but looking into them failed: the lines above say why")
 
 
 def unresolved(cfg: DictConfig) -> dict[str, dict]:

@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 
 from gpam.errors import UsageError
 from gpam_suite.common.stopping import die_with, ended_by
+from gpam_suite.config.compose import fast
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 from gpam_suite.records.environment import ROOT
@@ -168,7 +169,7 @@ def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Wo
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(cfg.gpu.threads),
-        "GPAM_FAST": str(cfg.gpu.get("fast", False)),
+        "GPAM_FAST": str(fast(cfg)),
         CHECK_EVERY: str(cfg.checks.attention_every),
     }
     if place_of() is None:

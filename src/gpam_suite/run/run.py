@@ -51,12 +51,12 @@ def run(cfg: DictConfig) -> float | None:
     check(cfg)
     one_of(cfg.tracking.mode, MODES, "tracking.mode")
     folder = folder_of(cfg)
-    _check_writable(folder)
     place = place_of()
     if place is not None:
         check_place(place, devices(cfg))
-        if place.rank > 0:
-            return _follow(cfg, folder, place)
+    _check_writable(folder)
+    if place is not None and place.rank > 0:
+        return _follow(cfg, folder, place)
     with locked(folder), _nothing_left_of_a_mistake(folder), when_stopped(stop_now):
         remove_unfinished(folder)
         if is_finished(folder):

@@ -24,7 +24,7 @@ from gpam_fairseq.trainer.checkpoints import exact_checkpoints, saves_before_sto
 from gpam_fairseq.trainer.divergence import Diverged, located_divergence, not_finite
 from gpam_fairseq.trainer.histories import histories
 from gpam_fairseq.trainer.invariants import Violated, checked_attention
-from gpam_fairseq.trainer.progress import history_bar, silent_bar
+from gpam_fairseq.trainer.progress import history_bar
 from gpam_fairseq.trainer.replacing import replaced
 
 import torch
@@ -35,7 +35,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stop_now, when_stopped
-from gpam_suite.config.compose import fairseq_config
+from gpam_suite.config.compose import fairseq_config, fast
 from gpam_suite.config.device_batches import devices, shared
 from gpam_suite.config.run_paths import (
     BACKENDS,
@@ -67,8 +67,7 @@ def main(folder: Path, data: Path) -> None:
     own.common.no_progress_bar = True
     _distribute(own, cfg)
     done = _updates(own)
-    fast = OmegaConf.select(cfg, "gpu.fast", default=False)
-    if fast:
+    if fast(cfg):
         calibration.keep(folder / BACKENDS, resumed=done > 0, write=rank() == 0)
     else:
         calibration.use(calibration.PLAIN)
@@ -174,7 +173,7 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
     first, asked = rank() == 0, threading.Event()
     with (
         replaced(Trainer, __init__=init_checked),
-        replaced(fairseq_train.progress_bar, progress_bar=history_bar(write) if first else silent_bar),
+        replaced(fairseq_train.progress_bar, progress_bar=history_bar(write if first else lambda _: None)),
         exact_checkpoints(Path(own.checkpoint.save_dir)),
         when_stopped(asked.set if first else lambda: None),
         saves_before_stopping(asked, stop_now),

@@ -37,8 +37,6 @@ from gpam_suite.data.text.segmentation import BPE_FILES, Tokenizer, undo_segment
 from gpam_suite.evaluate.language_model import LanguageModelScore, token_nll
 from gpam_suite.evaluate.translation import decoding_options, sentences_of, translate_sentences
 
-__all__ = ["CONFIG", "FORMAT", "WEIGHTS", "Pretrained", "load"]
-
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _CAN = {

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gpam.attention.backends.problem import Problem
+from gpam.attention.parts import masked_softmax, scaled_scores
 
 
 def reference(problem: Problem) -> Tensor:
@@ -14,24 +15,11 @@ def reference(problem: Problem) -> Tensor:
     drop_branches = problem.dropout if problem.dropout_on == "branches" else 0.0
     combined: Tensor | float = 0.0
     for branch, query in enumerate(problem.queries):
-        key = problem.key(branch).transpose(-1, -2)
-        # float16's largest number is 65,504
-        scores = query * problem.scale @ key if query.dtype == torch.float16 else query @ key * problem.scale
-        scores = scores.to(problem.weights.dtype)
+        scores = scaled_scores(query, problem.key(branch)).to(problem.weights.dtype)
         if problem.bias is not None:
             scores = scores + problem.bias
-        probabilities = F.dropout(_softmax(scores, visible), drop_branches)
-        combined = combined + problem.weights[branch] * probabilities
+        probabilities = torch.softmax(scores, -1) if visible is None else masked_softmax(scores, visible)
+        combined = combined + problem.weights[branch] * F.dropout(probabilities, drop_branches)
     if problem.dropout_on == "combined":
         combined = F.dropout(combined, problem.dropout)
     return combined.to(values.dtype) @ values
-
-
-def _softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    if visible is None:
-        return torch.softmax(scores, -1)
-    sees_any = visible.any(-1, keepdim=True)
-    # A row that sees nothing is left unmasked and zeroed afterwards: a softmax over nothing but -inf is NaN in the
-    # forward pass and, even where it is overwritten, in the backward pass.
-    scores = scores.masked_fill(sees_any & ~visible, float("-inf"))
-    return torch.softmax(scores, -1).masked_fill(~sees_any, 0.0)

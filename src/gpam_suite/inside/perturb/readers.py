@@ -15,6 +15,7 @@ import gpam_fairseq  # noqa: F401  (before fairseq)
 import torch
 from torch import Tensor
 
+from gpam.errors import UsageError
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.language_model import nll
@@ -42,6 +43,11 @@ class Blocks:
         starts = [match.start() for match in re.finditer(r"(?m)^.*\S", text)]
         halves = [self._halves(text, start) for start in spread(starts, count)]
         self.texts = [context for context, clean in halves if clean]
+        if not self.texts:
+            raise UsageError(
+                f"the test set is too short to be read in blocks: wanted more than {int(self.length * _HALF)} tokens, "
+                "a context, and text behind it"
+            )
         cleans = [clean for _, clean in halves if clean]
         self.clean, self.words = list(map(self.encoder.ids, cleans)), sum(map(self.encoder.words, cleans))
 
