@@ -20,6 +20,9 @@ Import this module before fairseq, in every process. It is the only place that k
 8. fairseq imports wandb in every process, used or not: a seventh of the processor time of a start. It is imported
    when something of it is asked for.
 9. Where a GPU is visible, it takes the norm of the gradients to it, and cannot clip those of a training on the CPU.
+10. In half precision its adaptive loss is summed up in half precision: in float16 to infinity, once it is of some
+    thousand tokens. Gradients do not suffer, but what is logged and what chooses the best checkpoint does.
+11. ``--bf16`` on a command line is taken for ``--tpu``, and then fails on a GPU.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
@@ -284,6 +287,41 @@ def _clips_on_the_cpu(stock: Any) -> Any:
     return clip_grad_norm_
 
 
+def _summed_in_float32(criterion: type) -> None:
+    """Repair 10; in float32 the same bits as before."""
+
+    def forward(self: Any, model: Any, sample: Any, reduce: bool = True) -> tuple[torch.Tensor, int, dict[str, Any]]:
+        output = model(**sample["net_input"])
+        target = model.get_targets(sample, output)
+        logits, wanted = model.decoder.adaptive_softmax(output[0], target.view(-1))
+        loss = output[0].new_zeros(1 if reduce else target.numel(), dtype=torch.float32)
+        for own, classes in zip(logits, wanted, strict=True):
+            if classes is not None:
+                reduction = "sum" if reduce else "none"
+                loss += torch.nn.functional.cross_entropy(
+                    own.float(), classes, ignore_index=self.padding_idx, reduction=reduction
+                )
+        tokens = int(target.ne(self.padding_idx).sum())
+        size = target.size(0) if self.sentence_avg else tokens
+        logged = {"loss": loss.data, "ntokens": tokens, "nsentences": target.size(0), "sample_size": size}
+        return loss, size, logged
+
+    criterion.forward = forward
+
+
+def _no_tpu_unasked(stock: Any) -> Any:
+    """Repair 11."""
+
+    @functools.wraps(stock)
+    def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+        found = stock(parser, input_args, *args, **kwargs)
+        options = found[0] if isinstance(found, tuple) else found
+        options.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        return found
+
+    return parse_args_and_arch
+
+
 class _WhenAsked(types.ModuleType):
     """The module of this name, imported when something of it is asked for (repair 8)."""
 
@@ -314,7 +352,8 @@ def _repair() -> None:
         if error.name != "fairseq":
             raise
         raise UsageError("fairseq is not installed; run 'make setup' (it adds fairseq 0.12.2 with --no-deps)") from None
-    from fairseq import utils
+    from fairseq import options, utils
+    from fairseq.criterions import adaptive_loss
     from fairseq.data import token_block_dataset
     from fairseq.dataclass import utils as dataclass_utils
     from fairseq.modules import sinusoidal_positional_embedding, transformer_layer
@@ -327,6 +366,8 @@ def _repair() -> None:
     dataclass_utils.GlobalHydra = types.SimpleNamespace(instance=lambda: nothing_to_clear)
     _without_second_weights(transformer_layer.TransformerEncoderLayerBase)
     _with_zeros(sinusoidal_positional_embedding.SinusoidalPositionalEmbedding)
+    options.parse_args_and_arch = _no_tpu_unasked(options.parse_args_and_arch)
+    _summed_in_float32(adaptive_loss.AdaptiveLoss)
 
 
 _repair()

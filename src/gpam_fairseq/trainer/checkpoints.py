@@ -80,10 +80,20 @@ def _copy(source: str, target: str, overwrite: bool = False) -> bool:
 def _remembering(stock: Any, should_stop_early: Any) -> Any:
     def state_dict(trainer: Any) -> dict[str, Any]:
         state = stock(trainer)
-        state["extra_state"][_EXTRA] = {"early_stop": dict(vars(should_stop_early))}
+        kept = {"early_stop": dict(vars(should_stop_early))}
+        if copies := _float32_copies(trainer):
+            scaler = trainer.optimizer.scaler
+            kept |= {"float32": copies, "scaler": None if scaler is None else dict(vars(scaler))}
+        state["extra_state"][_EXTRA] = kept
         return state
 
     return state_dict
+
+
+def _float32_copies(trainer: Any) -> list[torch.Tensor]:
+    """In half precision the parameters that are trained; fairseq's checkpoints have the rounded ones alone."""
+    copies = getattr(trainer.optimizer, "fp32_params", [])
+    return [copy.data for copy in (copies.values() if isinstance(copies, dict) else copies)]
 
 
 def _recalling(stock: Any, should_stop_early: Any) -> Any:
@@ -93,7 +103,12 @@ def _recalling(stock: Any, should_stop_early: Any) -> Any:
         extra = stock(trainer, *args, **kwargs)
         if extra is None:
             return None
-        vars(should_stop_early).update(extra.get(_EXTRA, {}).get("early_stop", {}))
+        kept = extra.get(_EXTRA, {})
+        vars(should_stop_early).update(kept.get("early_stop", {}))
+        for copy, saved in zip(_float32_copies(trainer), kept.get("float32", ()), strict=False):
+            copy.copy_(saved)
+        if kept.get("scaler"):
+            vars(trainer.optimizer.scaler).update(kept["scaler"])
         if extra["train_iterator"].get("iterations_in_epoch") == 0 and "metrics" in extra:
             metrics.load_state_dict(extra["metrics"])
             metrics.reset_meters("train")  # the meters of the epoch that has ended

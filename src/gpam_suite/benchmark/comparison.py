@@ -85,11 +85,13 @@ def _seconds(work: Callable[[], object], calls: int) -> float:
     """Seconds a call, the mean of some; by what the work says itself where it returns a number of seconds."""
     synchronise()
     began = time.perf_counter()
-    said = [work() for _ in range(calls)]
+    said: list[float] = []
+    for _ in range(calls):
+        if isinstance(found := work(), float):
+            said.append(found)
+        del found  # a result that is kept has the next call take other memory
     synchronise()
-    if all(isinstance(seconds, float) for seconds in said):
-        return math.fsum(said) / calls
-    return (time.perf_counter() - began) / calls
+    return math.fsum(said) / calls if said else (time.perf_counter() - began) / calls
 
 
 def synchronise() -> None:

@@ -130,8 +130,11 @@ def decoding(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], M
             """The cache is what a state keeps for each hypothesis: keys, values, a mechanism's own; not the padding."""
             entries = [(name, kept) for entry in decode()[1].values() for name, kept in entry.items()]
             cache = sum(kept.nbytes for name, kept in entries if kept is not None and name != "prev_key_padding_mask")
-            facts = {"tokens": case.tokens, "steps": case.length, "cache_bytes": cache}
-            return facts | {"flops": count_flops(decode), "shares": time_shares(decode)}
+            facts: dict[str, Any] = {"tokens": case.tokens, "steps": case.length, "cache_bytes": cache}
+            facts["flops"] = count_flops(decode)
+            if settings.device == "cpu":  # on a GPU launches alone would be timed
+                facts["shares"] = time_shares(decode)
+            return facts
 
         return Contender(decode, error, measure)
 

@@ -14,6 +14,7 @@ from gpam_suite.benchmark import record
 from gpam_suite.benchmark.comparison import Settings, compare
 from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.page import pages, section
+from gpam_suite.benchmark.peers import backends
 from gpam_suite.common.files import write_files
 from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.data.workers import cores
@@ -70,7 +71,8 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
         raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
     wanted = contenders or case.get("contenders") or known
     if not contenders and settings.device != "cpu":
-        wanted = [name for name in wanted if name in known]  # some of a case's are the CPU's
+        ours = [name for name in backends(settings.device) if name not in wanted]  # a case names those of the CPU
+        wanted = [name for name in (*wanted, *ours) if name in known]
     for name in wanted:
         one_of(name, known, "contenders")
     tolerance = kind.tolerance

@@ -147,6 +147,7 @@ def _write_text(folder: Path, case: Case, task: str, seed: int) -> None:
 def _train(words: Iterable[object], fast: bool, settings: Settings) -> Sample:
     log = ["--seed", settings.seed, "--log-format", "json", "--log-interval", EVERY, "--num-workers", 0]
     log += ["--no-save", "--disable-validation", *([] if settings.device == "cuda" else ["--cpu"])]
+    log += ["--distributed-world-size", 1]  # fairseq's own default is every GPU that is visible
     variables = {"GPAM_FAST": str(int(fast)), "OMP_NUM_THREADS": str(settings.threads)}
     said, peak = call(["train", *words, *log], variables)
     rows = [json.loads(line.partition("| train_inner | ")[2]) for line in said if "| train_inner | " in line]

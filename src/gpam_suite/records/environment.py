@@ -1,6 +1,7 @@
 """What a run ran on and with: versions, commit, hardware, command."""
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import subprocess
@@ -38,6 +39,12 @@ def versions() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
+    import torch
+
+    if torch.version.cuda:
+        found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+        if importlib.util.find_spec("triton"):
+            found["triton"] = importlib.metadata.version("triton")
     return found
 
 

@@ -177,6 +177,8 @@ def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Wo
         if sys.platform == "linux":  # gloo would look for this host's name, which may have no address
             variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
     variables |= place.variables() if place else {}
+    if cfg.fairseq.common.cpu:
+        variables["CUDA_VISIBLE_DEVICES"] = ""  # fairseq's loaders would open a GPU, which takes memory of both
     command = [sys.executable, "-m", "gpam_suite.run.worker", str(folder), str(data)]
     if "SUBMITIT_EXECUTOR" in os.environ:
         command = [*_DEAF, *command]

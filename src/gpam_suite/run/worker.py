@@ -62,6 +62,7 @@ def main(folder: Path, data: Path) -> None:
     prepared = Prepared.load(data)
     prepared.check_whole()
     torch.set_num_threads(cfg.gpu.threads)
+    torch.backends.cudnn.allow_tf32 = False  # float32 is float32, in an LSTM too
     own = fairseq_config(cfg)
     fill_paths(own, folder, prepared)
     own.common.no_progress_bar = True
@@ -121,6 +122,8 @@ def _distribute(own: DictConfig, cfg: DictConfig) -> None:
     count, place = devices(cfg), place_of()
     if place is None:
         own.distributed_training.distributed_world_size = 1  # fairseq's own default is every GPU that is visible
+        for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"):  # of a torchrun, which fairseq would join
+            os.environ.pop(name, None)
         return
     os.environ.update(place.variables())
     for group, options in shared(own, count).items():

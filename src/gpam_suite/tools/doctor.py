@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from gpam.errors import UsageError
@@ -19,7 +20,7 @@ def lines() -> list[str]:
     here = {
         "processor": f"{hardware['processor']}, {hardware['cores']} cores",
         "memory": f"{hardware['memory_bytes'] / 2**30:.0f} GiB",
-        "GPU": f"{hardware['gpu']} x {hardware['gpus']}" if hardware["gpus"] else "none visible",
+        "GPU": f"{hardware['gpu']} x {hardware['gpus']}" if hardware["gpus"] else _no_gpu(),
         "C++ compiler": shutil.which("g++") or "none: setup cannot build fairseq; install g++",
         "matrix products": products,
         "attention": calibration.current(),
@@ -38,6 +39,16 @@ def lines() -> list[str]:
         f"  {_fairseq()}",
         f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {side_by_side} run(s) at a time",
     ]
+
+
+def _no_gpu() -> str:
+    asked = ["nvidia-smi", "-L"]
+    if shutil.which(asked[0]) is None or subprocess.run(asked, capture_output=True, check=False).returncode:
+        return "none visible"
+    import torch
+
+    build = f"is for CUDA {torch.version.cuda}" if torch.version.cuda else "is for CPUs"
+    return f"there is one, but this torch does not see it: it {build} (docs/install.md: TORCH_INDEX)"
 
 
 def _products() -> str:

@@ -199,13 +199,16 @@ def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values
 def _stack_weights(weights: Sequence[Weight], batch: int, heads: int, target: int, values: Tensor) -> Tensor:
     """``[branches, batch, heads, target or 1, 1]``, an expanded view through which autograd sums gradients back."""
     dtype = torch.promote_types(values.dtype, torch.float32)
-    if all(isinstance(weight, int | float) for weight in weights):  # in a step of decoding every small call shows
-        if values.device.type == "cpu":
-            numbers = torch.tensor(weights, dtype=dtype)
-        else:  # filled there: a copy would make the CPU wait
-            numbers = torch.stack([torch.full((), weight, dtype=dtype, device=values.device) for weight in weights])
+    if values.device.type == "cpu" and all(isinstance(weight, int | float) for weight in weights):
+        numbers = torch.tensor(weights, dtype=dtype)  # in a step of decoding every small call shows
         return numbers.view(-1, 1, 1, 1, 1).expand(-1, batch, heads, 1, 1)
-    tensors = [torch.as_tensor(weight, dtype=dtype, device=values.device) for weight in weights]
+    tensors = [
+        # a number is filled in there: to copy it makes the CPU wait for a GPU
+        weight.to(values.device, dtype)
+        if isinstance(weight, Tensor)
+        else torch.full((), weight, dtype=dtype, device=values.device)
+        for weight in weights
+    ]
     shaped = [_weight_as_4d(tensor, (batch, heads, target, 1)) for tensor in tensors]
     stacked = torch.stack(torch.broadcast_tensors(*shaped))
     return stacked.expand(len(weights), batch, heads, stacked.shape[3], 1)

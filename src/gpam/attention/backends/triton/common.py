@@ -8,13 +8,22 @@ import triton.language as tl
 def load_rows(base, rows, columns, row_stride, row_count, column_count):
     """``[rows, columns]`` of a matrix whose last stride is 1; zero beyond its edges."""
     inside = (rows < row_count)[:, None] & (columns < column_count)[None, :]
-    return tl.load(base + rows[:, None] * row_stride + columns[None, :], mask=inside, other=0.0)
+    return tl.load(base + rows.to(tl.int64)[:, None] * row_stride + columns[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
 def store_rows(base, value, rows, columns, row_stride, row_count, column_count):
     inside = (rows < row_count)[:, None] & (columns < column_count)[None, :]
-    tl.store(base + rows[:, None] * row_stride + columns[None, :], value.to(base.dtype.element_ty), mask=inside)
+    where = rows.to(tl.int64)[:, None] * row_stride + columns[None, :]
+    tl.store(base + where, value.to(base.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def place(count, SIZE: tl.constexpr):
+    """Which head of which sequence a program works for, and which block of its ``count`` rows or keys. Blocks of a head
+    run beside each other, as they read the same; all stand on the grid's first axis, as others end at 65,535."""
+    blocks = tl.cdiv(count, SIZE)
+    return (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
 
 
 @triton.jit

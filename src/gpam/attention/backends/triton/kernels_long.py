@@ -15,6 +15,7 @@ from gpam.attention.backends.triton.common import (
     dropout_factors,
     load_rows,
     masked_scores,
+    place,
     product,
     store_rows,
     visible_keys,
@@ -53,9 +54,9 @@ def forward(
     TWO: tl.constexpr, TWO_KEYS: tl.constexpr, CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr,
     DROP_SUM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    z = tl.program_id(1).to(tl.int64)
+    z, block = place(target, ROWS)
     b, h = z // heads, z % heads
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = block * ROWS + tl.arange(0, ROWS)
     d, dv = tl.arange(0, D), tl.arange(0, DV)
     q0 = load_rows(Q0 + b * q0_batch + h * q0_head, rows, d, q0_row, target, head_dim)
     top0, total0 = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
@@ -65,7 +66,7 @@ def forward(
         top1, total1, out1 = top0, total0, out0
     end = source
     if CAUSAL:
-        end = tl.minimum(source, (tl.program_id(0) + 1) * ROWS)
+        end = tl.minimum(source, (block + 1) * ROWS)
     for start in range(0, end, KEYS):
         keys = start + tl.arange(0, KEYS)
         visible = visible_keys(rows, keys, target, source, PADDING + b * source, CAUSAL, PADDED)
@@ -103,10 +104,10 @@ def delta(
     DV: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """``DELTA`` ``[branches, batch * heads, target]``; a launch of its own, as all backward programs read it."""
-    z = tl.program_id(1).to(tl.int64)
-    branch = tl.program_id(2).to(tl.int64)
+    z, block = place(target, ROWS)
+    branch = tl.program_id(1).to(tl.int64)
     b, h = z // heads, z % heads
-    rows, dv = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, DV)
+    rows, dv = block * ROWS + tl.arange(0, ROWS), tl.arange(0, DV)
     grad = load_rows(GRAD + b * grad_batch + h * grad_head, rows, dv, grad_row, target, value_dim)
     line = branch * programs + z
     out = load_rows(OUTS + line * target * value_dim, rows, dv, value_dim, target, value_dim)
@@ -132,9 +133,9 @@ def backward(
     TWO: tl.constexpr, TWO_KEYS: tl.constexpr, CAUSAL: tl.constexpr, PADDED: tl.constexpr, DROPOUT: tl.constexpr,
     DROP_SUM: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    z = tl.program_id(1).to(tl.int64)
+    z, block = place(source, KEYS)
     b, h = z // heads, z % heads
-    keys = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
+    keys = block * KEYS + tl.arange(0, KEYS)
     d, dv = tl.arange(0, D), tl.arange(0, DV)
     k0 = load_rows(K0 + b * k0_batch + h * k0_head, keys, d, k0_row, source, head_dim)
     k1 = k0
@@ -145,7 +146,7 @@ def backward(
     dk1 = dk0
     begin = 0
     if CAUSAL:
-        begin = tl.program_id(0) * KEYS // ROWS * ROWS
+        begin = block * KEYS // ROWS * ROWS
     for start in range(begin, target, ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = rows < target
@@ -164,7 +165,7 @@ def backward(
         dk0 += product(tl.trans(t), q0)
         where = (z * target + rows)[:, None] * head_dim + d[None, :]
         mask = inside[:, None] & (d < head_dim)[None, :]
-        tl.atomic_add(DQ0 + where, product(t, k0) * plain_scale, mask=mask)
+        tl.atomic_add(DQ0 + where, product(t, k0) * plain_scale, mask=mask, sem="relaxed")
         if TWO:
             if DROPOUT and not DROP_SUM:
                 factors = dropout_factors(seed, z.to(tl.int32), rows, keys, dropout, True)
@@ -179,7 +180,7 @@ def backward(
                 dk1 += product(tl.trans(t), q1)
             else:
                 dk0 += product(tl.trans(t), q1)
-            tl.atomic_add(DQ1 + where, product(t, k1) * plain_scale, mask=mask)
+            tl.atomic_add(DQ1 + where, product(t, k1) * plain_scale, mask=mask, sem="relaxed")
         dv_sum += product(tl.trans(p.to(grad.dtype)), grad)
     store_rows(DK0 + z * source * head_dim, dk0 * plain_scale, keys, d, head_dim, source, head_dim)
     if TWO_KEYS:

@@ -37,7 +37,8 @@ class Blocks:
 
 
 def blocks(width: int, dtype: torch.dtype, backward: bool) -> Blocks:
-    """By what compiles for a Hopper GPU (sm_90) nearly without spilled registers; never timed on one."""
+    """By what compiles for a Hopper GPU (sm_90) with few spilled registers, but for float32 heads wider than 64, whose
+    backward pass also wants more shared memory (192 KiB) than smaller GPUs have. Never timed on one."""
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1)
     if width <= 64:
@@ -59,7 +60,10 @@ def attention(problem: Problem) -> Tensor:
         scale=problem.scale,
     )
     tensors = [_rows_together(tensor) for tensor in (problem.values, *problem.queries, *problem.keys)]
-    return _Fused.apply(options, problem.key_padding_mask, problem.weights, *tensors)
+    with torch.cuda.device_of(
+        problem.values
+    ):  # Triton starts kernels on the current one; backward, autograd sees to it
+        return _Fused.apply(options, problem.key_padding_mask, problem.weights, *tensors)
 
 
 def _refuse(problem: Problem) -> None:
@@ -169,8 +173,7 @@ class _Fused(torch.autograd.Function):
         else:
             outs = like.new_empty(len(call.queries), call.programs, call.target, call.value_dim)
             lse = like.new_empty(len(call.queries), call.programs, call.target, dtype=torch.float32)
-            grid = (triton.cdiv(call.target, cut.rows), call.programs)
-            kernels_long.forward[grid](
+            kernels_long.forward[(call.programs * triton.cdiv(call.target, cut.rows),)](
                 *call.inputs, out, outs[0], outs[-1], lse, *call.strides(out), *call.sizes, *scaled,
                 **call.flags, **meta,
             )  # fmt: skip
@@ -201,14 +204,13 @@ class _Fused(torch.autograd.Function):
             )  # fmt: skip
         else:
             outs, lse = saved[ctx.inputs :]
-            grid = (triton.cdiv(call.target, cut.rows), call.programs, len(call.queries))
-            kernels_long.delta[grid](
+            kernels_long.delta[(call.programs * triton.cdiv(call.target, cut.rows), len(call.queries))](
                 grad_out, outs, delta, *grad_out.stride()[:3], call.heads, call.programs, call.target, call.value_dim,
                 DV=meta["DV"], ROWS=cut.rows,
             )  # fmt: skip
             # Programs of all key blocks add to the gradient of a query, in float32.
             summed = make(len(call.queries), *per_head, call.target, call.head_dim, dtype=torch.float32).zero_()
-            kernels_long.backward[(triton.cdiv(call.source, cut.keys), call.programs)](
+            kernels_long.backward[(call.programs * triton.cdiv(call.source, cut.keys),)](
                 *call.inputs, grad_out, lse, delta, summed[0], summed[-1], grad_keys[0], grad_keys[-1],
                 grad_values, *call.strides(grad_out), *call.sizes, *scaled, **call.flags, **meta,
             )  # fmt: skip

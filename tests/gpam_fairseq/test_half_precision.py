@@ -1,0 +1,64 @@
+"""Half precision, as far as a CPU shows it: what is resumed, what a loss is summed up in, what --bf16 is taken for."""
+
+from types import SimpleNamespace
+
+from gpam_fairseq.trainer.checkpoints import exact_checkpoints
+
+import pytest
+import torch
+import toy
+from fairseq import checkpoint_utils, options
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+
+PADDING = 1
+DAGPAM = {"attention": "dagpam", "lambdas": "trainable", "dropout": 0.1, "bf16": True, "cpu": True}
+
+
+def trained(lines, folder, *updates):
+    """Our part of the last checkpoint of a training in bfloat16 that goes on from one of ``updates`` to the next."""
+    for last in updates:
+        with exact_checkpoints(folder):
+            assert toy.train(lines, folder, "gpam_lm", max_update=last, disable_validation=True, **DAGPAM) == 0
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
+    return state["model"], state["extra_state"]["gpam_suite"]["float32"]
+
+
+def test_a_resumed_training_goes_on_with_the_float32_parameters(lines, tmp_path):
+    model, whole = trained(lines, tmp_path / "whole", 6)
+    _, stopped = trained(lines, tmp_path / "stopped", 3, 6)
+    assert all(torch.equal(own, own.bfloat16().to(own.dtype)) for own in model.values())  # fairseq's part is rounded
+    assert any(not torch.equal(own, own.bfloat16().float()) for own in whole)
+    assert all(torch.equal(own, other) for own, other in zip(whole, stopped, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_an_adaptive_loss_is_summed_up_in_float32(dtype):
+    """Of 20,000 tokens it is more than float16's largest number."""
+    task = ["--task", "language_modeling", "--arch", "gpam_lm", *toy.sizes("decoder")]
+    model = toy.build(*task, "--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "8").to(dtype).eval()
+    features = 30 * torch.randn(20, 1000, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    target = torch.randint(4, 12, (20, 1000), generator=torch.Generator().manual_seed(1))
+    target[0, :7] = PADDING
+
+    def read(**_):
+        return (features,)
+
+    read.decoder, read.get_targets = model.decoder, lambda sample, _: sample["target"]
+    criterion = AdaptiveLoss(SimpleNamespace(target_dictionary=toy.dictionary()), sentence_avg=False)
+    loss, size, logged = criterion(read, {"net_input": {}, "target": target})
+    assert loss.dtype == logged["loss"].dtype == torch.float32 and size == logged["ntokens"] == 20000 - 7
+    clusters = zip(*model.decoder.adaptive_softmax(features, target.flatten()), strict=True)
+    wanted = 0.0
+    for logits, classes in clusters:
+        counted = classes != PADDING  # in a cluster behind the first too, where it is a word: so is fairseq's formula
+        logs = torch.log_softmax(logits.double(), -1)
+        wanted -= float(logs[torch.arange(len(classes)), classes][counted].sum())
+    assert wanted > 65504 and float(loss) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_bfloat16_is_no_tpu():
+    """As fairseq's command line has it."""
+    for words, tpu in ((["--bf16"], False), (["--bf16", "--tpu"], True), ([], False)):
+        parser = options.get_training_parser()
+        arguments = ["data", "--task", "language_modeling", "--arch", "gpam_lm", *words]
+        assert options.parse_args_and_arch(parser, arguments).tpu == tpu
