@@ -20,7 +20,7 @@ Import this module before fairseq, in every process. It is the only place that k
 8. fairseq imports wandb in every process, used or not: a seventh of the processor time of a start. It is imported
    when something of it is asked for.
 9. Where a GPU is visible, it takes the norm of the gradients to it, and cannot clip those of a training on the CPU.
-10. In half precision its adaptive loss is summed up in half precision: in float16 to infinity, once it is of some
+10. In half precision its adaptive loss is summed up in half precision: in float16 to infinity, once it is of a few
     thousand tokens. Gradients do not suffer, but what is logged and what chooses the best checkpoint does.
 11. ``--bf16`` on a command line is taken for ``--tpu``, and then fails on a GPU.
 
@@ -316,7 +316,8 @@ def _no_tpu_unasked(stock: Any) -> Any:
     def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
         found = stock(parser, input_args, *args, **kwargs)
         options = found[0] if isinstance(found, tuple) else found
-        options.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        if hasattr(options, "tpu"):
+            options.tpu = "--tpu" in (sys.argv if input_args is None else input_args)
         return found
 
     return parse_args_and_arch

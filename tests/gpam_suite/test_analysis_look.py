@@ -17,7 +17,6 @@ from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import pairs_given, pairs_of, texts
 
-"""Mechanisms that do more than multiply values by weights: gates, norms, terms beside them."""
 LOOKED_AT = [("lm", name) for name in ("softmax", "dagpam", "neutreno")]  # neutreno does nothing in a stack of one
 LOOKED_AT += [("nmt", name) for name in names() if name != "neutreno"]
 
@@ -51,7 +50,7 @@ def test_every_mechanism_can_be_looked_at(made, task, mechanism):
 
 
 def test_what_is_seen_is_what_the_formula_gives(made):
-    """daGPAM's weights and heads of the second layer, again from the layer's input and parameters; and looking changes
+    """daGPAM's weights and values of the second layer, again from the layer's input and parameters; and looking changes
     nothing."""
     model, task, prepared = made("lm", "dagpam")
     arguments = texts(task, prepared, 1)[0].arguments

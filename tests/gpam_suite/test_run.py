@@ -1,5 +1,6 @@
 """One run from its configuration to its record, in its own process, on a small text of one's own."""
 
+import contextlib
 import errno
 import json
 import math
@@ -7,6 +8,8 @@ import os
 import re
 import shutil
 from pathlib import Path
+
+from gpam_fairseq.trainer import fast
 
 import pytest
 import sacrebleu
@@ -235,6 +238,21 @@ def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):
     with pytest.raises(RunFailed):
         run_here(failing)
     assert read_record(folder_of(failing))["status"] == "failed"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_fast_step_is_taken_where_the_configuration_says_so(lm, monkeypatch, wanted):
+    taken = []
+
+    @contextlib.contextmanager
+    def step():
+        taken.append(True)
+        yield
+
+    monkeypatch.setattr(fast, "fast_step", step)
+    changed = {"seed": 9, "gpu": {"fast": wanted}, "fairseq": {"optimization": {"max_update": 1}}}
+    run_here(OmegaConf.merge(lm[0], changed))
+    assert bool(taken) == wanted
 
 
 def test_perplexity_is_what_fairseq_computes(lm):

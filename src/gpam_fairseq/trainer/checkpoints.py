@@ -2,8 +2,9 @@
 
 fairseq copies a checkpoint to its other names byte by byte, and writes on behind a write that failed: a process killed
 in that moment, or a full disk, leaves half a ``checkpoint_last.pt``. It forgets how long it has been waiting for a
-better validation score, and at the start of an epoch what it has summed up since the last row of the history. And it
-takes time by the clock on the wall, which somebody may set back. That is replaced here, and nothing of how it trains.
+better validation score, at the start of an epoch what it has summed up since the last row of the history, and in half
+precision the float32 parameters that it trains. And it takes time by the clock on the wall, which somebody may set
+back. That is replaced here, and nothing of how it trains.
 """
 
 import contextlib
@@ -82,8 +83,7 @@ def _remembering(stock: Any, should_stop_early: Any) -> Any:
         state = stock(trainer)
         kept = {"early_stop": dict(vars(should_stop_early))}
         if copies := _float32_copies(trainer):
-            scaler = trainer.optimizer.scaler
-            kept |= {"float32": copies, "scaler": None if scaler is None else dict(vars(scaler))}
+            kept |= {"float32": copies, "scaler": _counts(trainer)}
         state["extra_state"][_EXTRA] = kept
         return state
 
@@ -96,6 +96,12 @@ def _float32_copies(trainer: Any) -> list[torch.Tensor]:
     return [copy.data for copy in (copies.values() if isinstance(copies, dict) else copies)]
 
 
+def _counts(trainer: Any) -> dict[str, Any]:
+    """In float16 what the scale of the loss is next changed by; fairseq's checkpoints have the scale alone."""
+    scaler = getattr(trainer.optimizer, "scaler", None)
+    return {} if scaler is None else {name: own for name, own in vars(scaler).items() if name.startswith("_")}
+
+
 def _recalling(stock: Any, should_stop_early: Any) -> Any:
     from fairseq.logging import meters, metrics
 
@@ -105,10 +111,12 @@ def _recalling(stock: Any, should_stop_early: Any) -> Any:
             return None
         kept = extra.get(_EXTRA, {})
         vars(should_stop_early).update(kept.get("early_stop", {}))
-        for copy, saved in zip(_float32_copies(trainer), kept.get("float32", ()), strict=False):
-            copy.copy_(saved)
-        if kept.get("scaler"):
-            vars(trainer.optimizer.scaler).update(kept["scaler"])
+        copies, saved = _float32_copies(trainer), kept.pop("float32", [])
+        if [copy.shape for copy in copies] == [copy.shape for copy in saved]:  # else another precision goes on
+            for copy, own in zip(copies, saved, strict=True):
+                copy.copy_(own)
+        if _counts(trainer):
+            vars(trainer.optimizer.scaler).update(kept.get("scaler", {}))
         if extra["train_iterator"].get("iterations_in_epoch") == 0 and "metrics" in extra:
             metrics.load_state_dict(extra["metrics"])
             metrics.reset_meters("train")  # the meters of the epoch that has ended

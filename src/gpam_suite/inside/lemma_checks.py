@@ -20,13 +20,10 @@ def check(observations: list[Observation]) -> dict[str, dict[str, float]]:
     """Module path to the lemmas' numbers, for the modules that they speak of: softmax and daGPAM.
 
     - ``holds``, ``assumption``: share of heads and texts where lemma 1 (softmax) or 4 (daGPAM) holds, where its
-      assumption does; ``tightness``, ``tightness_before``: medians of bound / measured residual, of the right-hand
-      side and of the sharper bound before it (self attention only);
+      assumption does; ``tightness``: median of bound / measured residual (self attention only);
     - ``jacobian_pos``, ``jacobian_neg``: mean over rows of lemma 3's total norm of ``J(P+)`` and ``J(P-)``, as a share
       of its maximum ``2 (1 - 1/n)``;
-    - ``opposition_distance``, ``opposition_cosine``: how far scores are from lemma 5's ``S- = -S+`` (0 and -1 where
-      they are there), ``query_neg_distance``: ``||W_Q^- + I||_F / ||I||_F``; ``gain``: mean over rows of lemma
-      5's total norm of ``(1 + lambda+) J(P+) + lambda- J(P-)`` over that of ``J(P+)``.
+    - ``opposition_cosine``: how near scores are to lemma 5's ``S- = -S+``, where it is -1.
     """
     found = {}
     for path, first in observations[0].attention.items():

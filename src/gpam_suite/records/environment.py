@@ -1,5 +1,6 @@
 """What a run ran on and with: versions, commit, hardware, command."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -44,7 +45,7 @@ def versions() -> dict[str, str]:
     if torch.version.cuda:
         found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
         if importlib.util.find_spec("triton"):
-            found["triton"] = importlib.metadata.version("triton")
+            found["triton"] = importlib.import_module("triton").__version__
     return found
 
 

@@ -75,7 +75,7 @@ def main(folder: Path, data: Path) -> None:
     if not _is_trained(own, done):
         if rank() == 0:
             cut_history(folder, done)
-        _train(own, folder, fast)
+        _train(own, folder, fast(cfg))
     if rank() > 0:
         return
     trained = time.monotonic()

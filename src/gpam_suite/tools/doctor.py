@@ -45,6 +45,8 @@ def _no_gpu() -> str:
     asked = ["nvidia-smi", "-L"]
     if shutil.which(asked[0]) is None or subprocess.run(asked, capture_output=True, check=False).returncode:
         return "none visible"
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return f"none visible, as CUDA_VISIBLE_DEVICES is '{os.environ['CUDA_VISIBLE_DEVICES']}'"
     import torch
 
     build = f"is for CUDA {torch.version.cuda}" if torch.version.cuda else "is for CPUs"

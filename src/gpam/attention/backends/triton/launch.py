@@ -60,9 +60,8 @@ def attention(problem: Problem) -> Tensor:
         scale=problem.scale,
     )
     tensors = [_rows_together(tensor) for tensor in (problem.values, *problem.queries, *problem.keys)]
-    with torch.cuda.device_of(
-        problem.values
-    ):  # Triton starts kernels on the current one; backward, autograd sees to it
+    # Triton starts kernels on the current device, wherever the tensors are; backward, autograd sees to it.
+    with torch.cuda.device_of(problem.values):
         return _Fused.apply(options, problem.key_padding_mask, problem.weights, *tensors)
 
 
