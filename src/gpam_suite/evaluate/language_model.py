@@ -126,10 +126,9 @@ def score_language_model(
     line_ends = torch.tensor(lines.sizes).cumsum(0)
     words = prepared.words_by_line(split)
     units = []
-    starts = prepared.documents(split)
-    unit = "document" if len(starts) > 1 else "passage"
-    if unit == "passage":
-        starts = passages(words)
+    unit, starts = "document", prepared.documents(split)
+    if len(starts) <= 1:
+        unit, starts = "passage", passages(words)
     for index, (first, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
         begin = int(line_ends[first - 1]) if first else 0
         total = float(losses[begin : int(line_ends[end - 1])].sum())

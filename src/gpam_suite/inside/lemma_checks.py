@@ -85,19 +85,17 @@ def _rows(seen: Seen) -> dict[str, float]:
     count = visible.sum(-1)
     most = lemmas.jacobian_total_maximum(count[count > 1].double())
 
-    def total(scores: Tensor) -> Tensor:
-        """Lemma 3's norm for each row that sees several tokens."""
-        return lemmas.jacobian_total(torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)[:, count > 1])
+    def share(scores: Tensor) -> float:
+        """Lemma 3's norm as a share of its maximum, mean over the rows that see several tokens."""
+        rows = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)[:, count > 1]
+        return float((lemmas.jacobian_total(rows) / most).mean())
 
     s_pos = scaled_scores(q, k)
-    total_pos = total(s_pos)
-    numbers = {"jacobian_pos": float((total_pos / most).mean())}
+    numbers = {"jacobian_pos": share(s_pos)}
     if isinstance(mechanism, DaGPAM):
         w_neg, w_k_neg = _maps(mechanism)
         activated = torch.relu(q) if mechanism.options.query_neg_activation == "relu" else q
         s_neg = scaled_scores(activated @ w_neg, k @ w_k_neg)
-        total_neg = total(s_neg)
-        opposed = lemmas.opposition(s_pos, s_neg, visible)
-        numbers["jacobian_neg"] = float((total_neg / most).mean())
-        numbers["opposition_cosine"] = float(opposed.cosine.mean())
+        numbers["jacobian_neg"] = share(s_neg)
+        numbers["opposition_cosine"] = float(lemmas.opposition(s_pos, s_neg, visible).cosine.mean())
     return numbers

@@ -1,8 +1,6 @@
 """What a run ran on and with: versions, commit, hardware, command."""
 
-import importlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import subprocess
@@ -34,18 +32,16 @@ PUBLISHED = ROOT / "results"
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can change a result."""
+    import torch
+
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *(["triton"] if torch.version.cuda else [])):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
-    import torch
-
     if torch.version.cuda:
         found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
-        if importlib.util.find_spec("triton"):
-            found["triton"] = importlib.import_module("triton").__version__
     return found
 
 
