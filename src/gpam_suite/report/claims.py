@@ -1,6 +1,5 @@
 """The main table, and what is said of each claim, as :mod:`gpam_suite.stats.claim` has it."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +15,7 @@ from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, short_table
 from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims
+from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims, share_lower
 
 _OF_A_WHOLE_CLAIM = ("scores", "second-test", "controls", "inside-table")
 _STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
@@ -126,7 +125,7 @@ def _controls(found: Finding) -> str:
     """Each model that is compared: what it gains over softmax, how far the claim's model is ahead of it, and what its
     rows of weights sum to, where that was looked into."""
     model, baseline = found.comparisons[0].labels
-    gains = {one.labels[0]: one for one in found.comparisons if one.labels[1] == baseline}
+    gains = {one.labels[0]: one for one in found.against_baseline}
     leads = {one.labels[1]: one for one in found.comparisons if one.labels[0] == model}
     looked = {one.label: one for one in found.weights}
     head = [
@@ -208,10 +207,10 @@ def _row(found: Finding, one: Comparison) -> list[str]:
 
 
 def _gain(found: Finding, value: float | None) -> str:
-    """``1 - PPL(model) / PPL(other)`` in percent, or points."""
+    """By how many percent perplexity is lower, or points."""
     if value is None:
         return MISSING
-    return formatting.percent(1 - math.exp(-value)) if found.metric in LOWER_IS_BETTER else formatting.signed(value)
+    return formatting.percent(share_lower(value)) if found.metric in LOWER_IS_BETTER else formatting.signed(value)
 
 
 def _interval(found: Finding, one: Comparison) -> str:

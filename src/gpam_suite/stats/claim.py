@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from gpam_suite.common.tasks import TASKS
@@ -114,6 +115,16 @@ class Finding:
         """Whether the plan's seeds are there. Before, no comparison is shown: a look at half of them would be a choice
         of when to stop."""
         return self.verdict is not None
+
+    @property
+    def against_baseline(self) -> tuple[Comparison, ...]:
+        """The comparisons with softmax, the primary one first."""
+        return tuple(one for one in self.comparisons if one.other == self.comparisons[0].other)
+
+
+def share_lower(gain: Any) -> Any:
+    """``1 - PPL(model) / PPL(baseline)`` of the gain of a perplexity: ``1 - exp(-gain)``."""
+    return -np.expm1(-gain)
 
 
 def _scale(metric: str, value: float) -> float:

@@ -3,24 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.claim import Claim, Comparison, Finding
+from gpam_suite.stats.claim import Claim, Finding, share_lower
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 _EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.2, "zorder": 1}  # no model's colour
 
 
 def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
-    """A panel a claim, a line a comparison: each seed's gain, their mean, its interval; 0 and the claim's effect."""
+    """A panel a claim, a line a model: what each seed gains over softmax, their mean, its interval; 0 and the claim's
+    effect."""
     if not said:
         return None
-    lines = [len(found.comparisons) for found in said.values()]
+    lines = [len(found.against_baseline) for found in said.values()]
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(said), 1, squeeze=False, height_ratios=[count + 2 for count in lines])[:, 0]
@@ -29,15 +29,15 @@ def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
         legend_below(figure)
 
     what = (
-        "What each seed gains (open marks), the mean (bar) and its 95 % interval (line), to the right where it is a "
-        "gain: a model against softmax, or that of the first line against another. Black: the primary comparison; "
-        f"grey: secondary ones, their intervals not corrected for how many they are. {FROM_RECORDS}"
+        "What each seed of a model gains over softmax (open marks), their mean (bar) and its 95 % interval (line). "
+        "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are. "
+        f"{FROM_RECORDS}"
     )
     return Plot(name, what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
 
 
 def _panel(axes: Axes, found: Finding) -> None:
-    for index, one in enumerate(found.comparisons):
+    for index, one in enumerate(found.against_baseline):
         colour = _PRIMARY if one.primary else _SECONDARY
         seeds, mean = [_shown(found, gain) for gain in one.gains.values()], _shown(found, one.gain.estimate)
         axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor="none", markeredgecolor=colour, markersize=4)
@@ -47,21 +47,13 @@ def _panel(axes: Axes, found: Finding) -> None:
             axes.plot(ends, [index - 0.14] * 2, color=colour, linewidth=1.3)
     axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
     axes.axvline(_shown(found, found.effect), **effect_line(found.claim))
-    names = [_name(found.comparisons[0], one) for one in found.comparisons]
+    names = [one.labels[0] for one in found.against_baseline]
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_title(found.claim.title, fontsize=8)
     lower = found.metric in LOWER_IS_BETTER
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
-
-
-def _name(primary: Comparison, one: Comparison) -> str:
-    """Both names, without the baseline's, or without that of the primary comparison's model."""
-    if one.labels[1] == primary.labels[1]:
-        return one.labels[0]
-    first = "" if one.labels[0] == primary.labels[0] else f"{one.labels[0]}\n"
-    return f"{first}against {one.labels[1]}"
 
 
 def effect_line(claim: Claim) -> dict[str, Any]:
@@ -71,7 +63,7 @@ def effect_line(claim: Claim) -> dict[str, Any]:
 
 def percent_lower(gain: Any) -> Any:
     """By how many percent a perplexity is lower than another, of the difference of their logarithms."""
-    return 100 * -np.expm1(-gain)
+    return 100 * share_lower(gain)
 
 
 def _shown(found: Finding, gain: float) -> float:
