@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = {"lm": "language modelling", "nmt": "translation"}
 SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "one GPU or several"}
-FAILED, USAGE_ERROR = 1, 2
+USAGE_ERROR = 2
 MULTI30K, MULTI30K_PLAN = "multi30k_de_en", ("docs/experiments/translation.md", "multi30k")
 
 

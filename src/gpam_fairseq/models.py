@@ -26,7 +26,8 @@ def _widths_follow_decoder(cfg: Any) -> None:
             setattr(cfg, name, cfg.decoder_embed_dim)
 
 
-def _check_heads(cfg: Any, *stacks: str) -> None:
+def check_heads(cfg: Any, *stacks: str) -> None:
+    """Refuse an ``encoder`` or ``decoder`` whose heads do not divide its width."""
     for stack in stacks:
         heads, width = getattr(cfg, f"{stack}_attention_heads"), getattr(cfg, f"{stack}_embed_dim")
         if heads < 1 or width % heads:
@@ -41,7 +42,7 @@ class GPAMLanguageModel(TransformerLanguageModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "GPAMLanguageModel":
-        _check_heads(args, "decoder")
+        check_heads(args, "decoder")
         with open_dict(args):
             _widths_follow_decoder(args)
         return install_attention(
@@ -60,7 +61,7 @@ class GPAMTranslationModel(TransformerModelBase):
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "GPAMTranslationModel":
         flat = Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-        _check_heads(flat, "encoder", "decoder")
+        check_heads(flat, "encoder", "decoder")
         _widths_follow_decoder(flat)
         stock = super().build_model(TransformerConfig.from_namespace(flat), task)
         return install_attention(stock, *attention_and_options(flat), backend=flat.attention_backend)

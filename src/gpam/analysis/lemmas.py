@@ -132,11 +132,6 @@ def jacobian_total_maximum(n: float | Tensor) -> float | Tensor:
     return 2 * (1 - 1 / n)
 
 
-def jacobian_frobenius(p: Tensor) -> Tensor:
-    """``||J||_F``. Lemma 3 fails in it from ``n = 3`` on: the uniform row is not its maximum [D]."""
-    return torch.linalg.matrix_norm(softmax_jacobian(p))
-
-
 def opposed_scores_gradient(p_pos: Tensor, p_neg: Tensor, lambda_pos: float, lambda_neg: float) -> Tensor:
     """Lemma 5: ``dP/dS+ = (1 + lambda+) J(P+) + lambda- J(P-)`` where ``S- = -S+``: ``[..., n]`` to ``[..., n, n]``."""
     return (1 + lambda_pos) * softmax_jacobian(p_pos) + lambda_neg * softmax_jacobian(p_neg)

@@ -154,6 +154,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     UsageError that names it. The mechanism's options are checked by the registry.
     """
     from gpam_fairseq.install import NO_ATTENTION  # noqa: I001  (before fairseq)
+    from gpam_fairseq.models import check_heads
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
@@ -196,13 +197,8 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     for group in ("task", "model"):
         if complete[group] is None:
             raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
-    for stack in ("encoder", "decoder"):
-        heads, width = complete.model.get(f"{stack}_attention_heads"), complete.model.get(f"{stack}_embed_dim")
-        if heads is not None and (heads < 1 or width % heads):
-            raise UsageError(
-                f"fairseq.model.{stack}_attention_heads: got {heads} for a width ({stack}_embed_dim) of {width}, "
-                "wanted a number that divides it"
-            )
+    stacks = (one for one in ("encoder", "decoder") if complete.model.get(f"{one}_attention_heads") is not None)
+    check_heads(complete.model, *stacks)
     _check_ranges(complete)
     checked_backend(complete.model.get("attention_backend", "auto"))
     OmegaConf.set_struct(complete, True)

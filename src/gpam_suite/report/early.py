@@ -18,6 +18,15 @@ from gpam_suite.stats.comparisons import by_seed, mean_of
 from gpam_suite.stats.curves import learning_curve
 from gpam_suite.stats.over_seeds import difference
 
+CURVES = (
+    "lm_wikitext2_deep",
+    "lm_wikitext2_short",
+    "lm_laptop",
+    "nmt_multi30k_de_en",
+    "nmt_tatoeba",
+    "nmt_iwslt14_sample",
+)
+"""The experiments whose curves the page shows."""
 ORDER = 5
 HALF, HALF_SUM = "softmax_half", "dagpam_half_sum"
 Cells = Iterable[list[str]]

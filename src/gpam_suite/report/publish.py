@@ -44,14 +44,6 @@ EARLY = "early training"
 OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
-CURVES_OF_EARLY = (
-    "lm_wikitext2_deep",
-    "lm_wikitext2_short",
-    "lm_laptop",
-    "nmt_multi30k_de_en",
-    "nmt_tatoeba",
-    "nmt_iwslt14_sample",
-)
 
 
 # ------------------------------------------------------------------------------------------------------- what comes in
@@ -172,7 +164,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         **{f"{kind}-{name}": waits for name in titles for kind in ("curves", *OF_CLAIM)},
     }
     figures = [
-        across.curves(titles, [found for found in before if found.experiment in CURVES_OF_EARLY], "early-curves"),
+        across.curves(titles, [found for found in before if found.experiment in early.CURVES], "early-curves"),
         across.gains(titles, before, "early-differences"),
         across.sums(titles, before, "early-grids"),
         search_curves(published, old),

@@ -29,7 +29,7 @@ from gpam_suite.common import strict_json
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.trust import refuse_code
 from gpam_suite.data.binarise import load_dictionary
-from gpam_suite.data.kinds.characters import symbol
+from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import file_sha256
@@ -171,8 +171,8 @@ class Pretrained:
             stream = torch.cat([stream, _drawn(log_p, temperature, top_k, generator)])
         ids = stream[1:]
         if self.config["unit"] == "character":
-            bytes_of = {words.index(symbol(byte)): byte for byte in range(256)}
-            return bytes(bytes_of[index] for index in ids.tolist() if index in bytes_of).decode("utf-8", "replace")
+            symbols = (words[index] for index in ids.tolist() if index >= words.nspecial)
+            return restore(symbols).decode("utf-8", "replace")
         lines = torch.tensor_split(ids, (ids == words.eos()).nonzero().flatten())
         return "\n".join(self._plain(words.string(line)) for line in lines)
 

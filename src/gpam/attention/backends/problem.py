@@ -196,6 +196,12 @@ def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values
         )
 
 
+def rows_together(tensor: Tensor) -> Tensor:
+    """``tensor`` with the numbers of a row next to each other: kernels read any strides but that of the last
+    dimension."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
 def _stack_weights(weights: Sequence[Weight], batch: int, heads: int, target: int, values: Tensor) -> Tensor:
     """``[branches, batch, heads, target or 1, 1]``, an expanded view through which autograd sums gradients back."""
     dtype = torch.promote_types(values.dtype, torch.float32)

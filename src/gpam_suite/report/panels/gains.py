@@ -61,11 +61,6 @@ def effect_line(claim: Claim) -> dict[str, Any]:
     return {**_EFFECT, "label": "the paper's gain" if claim.paper else "smallest effect of interest"}
 
 
-def percent_lower(gain: Any) -> Any:
-    """By how many percent a perplexity is lower than another, of the difference of their logarithms."""
-    return 100 * share_lower(gain)
-
-
 def _shown(found: Finding, gain: float) -> float:
     """Percent of perplexity, or points."""
-    return float(percent_lower(gain)) if found.metric in LOWER_IS_BETTER else gain
+    return float(100 * share_lower(gain)) if found.metric in LOWER_IS_BETTER else gain

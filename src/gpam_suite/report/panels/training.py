@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.model_looks import look_of
 from gpam_suite.report.panels.across import DRAWN
-from gpam_suite.report.panels.gains import effect_line, percent_lower
+from gpam_suite.report.panels.gains import effect_line
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.claim import Finding
+from gpam_suite.stats.claim import Finding, share_lower
 from gpam_suite.stats.curves import Curve, learning_curve, title
 
 
@@ -35,7 +35,7 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
             band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
         ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
         if said.claim.paper and aggregate.metric in LOWER_IS_BETTER:  # other claims' effects are not per token
-            ahead.axhline(percent_lower(said.effect), **effect_line(said.claim))
+            ahead.axhline(100 * share_lower(said.effect), **effect_line(said.claim))
         ahead.set_title("Percent below softmax of the same seed")
         for axes in (perplexity, ahead):
             axes.set_xlabel("Updates")
@@ -59,4 +59,4 @@ def _ahead(aggregate: Aggregate, curves: dict[Row, Curve]) -> Iterator[tuple[Row
             curves[one].values[np.ix_([one.seeds.index(seed) for seed in seeds], np.isin(curves[one].updates, updates))]
             for one in (row, base)
         )
-        yield row, Curve(np.array(updates), percent_lower(np.log(softmax / own)))
+        yield row, Curve(np.array(updates), 100 * share_lower(np.log(softmax / own)))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention.backends.compiled.library import Call, dropout_numbers, load, rows
-from gpam.attention.backends.problem import Problem
+from gpam.attention.backends.problem import Problem, rows_together
 from gpam.attention.backends.tiled import materialised
 from gpam.attention.backends.tiling import padded
 from gpam.attention.backends.workspace import POOL
@@ -148,7 +148,7 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options: _Options, padding: Tensor | None, weights: Tensor, *tensors: Tensor) -> Tensor:
         seed = int(torch.empty((), dtype=torch.int64).random_()) if options.dropout > 0 else 0
-        tensors = tuple(_dense(tensor) for tensor in tensors)
+        tensors = tuple(rows_together(tensor) for tensor in tensors)
         values, query = tensors[:2]
         work = _Work(options, padding, weights, tensors, seed)
         count = work.kept_by_head * work.call.heads
@@ -164,17 +164,12 @@ class _Compiled(torch.autograd.Function):
     def backward(ctx, grad_out: Tensor):
         padding, weights, kept, *tensors = ctx.saved_tensors
         grads = [torch.empty_like(tensor) for tensor in tensors]
-        deltas = _Work(ctx.options, padding, weights, tensors, ctx.seed).backward(_dense(grad_out), kept, grads)
+        deltas = _Work(ctx.options, padding, weights, tensors, ctx.seed).backward(rows_together(grad_out), kept, grads)
         grad_weights = None
         if ctx.needs_input_grad[2]:
             grad_weights = deltas.unsqueeze(-1) if weights.shape[3] > 1 else deltas.sum(2, keepdim=True).unsqueeze(-1)
             grad_weights = grad_weights.unflatten(1, weights.shape[1:3])
         return None, None, grad_weights, *grads
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    """``tensor`` with the numbers of a row next to each other."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 @cache

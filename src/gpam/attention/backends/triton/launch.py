@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpam.attention.backends.problem import Problem
+from gpam.attention.backends.problem import Problem, rows_together
 from gpam.autograd import once_differentiable
 from gpam.errors import UsageError
 
@@ -59,7 +59,7 @@ def attention(problem: Problem) -> Tensor:
         seed=seed,
         scale=problem.scale,
     )
-    tensors = [_rows_together(tensor) for tensor in (problem.values, *problem.queries, *problem.keys)]
+    tensors = [rows_together(tensor) for tensor in (problem.values, *problem.queries, *problem.keys)]
     # Triton starts kernels on the current device, wherever the tensors are; backward, autograd sees to it.
     with torch.cuda.device_of(problem.values):
         return _Fused.apply(options, problem.key_padding_mask, problem.weights, *tensors)
@@ -76,11 +76,6 @@ def _refuse(problem: Problem) -> None:
     widest = max(problem.queries[0].shape[-1], values.shape[-1])
     if widest > WIDEST:
         raise UsageError(f"backend 'triton' takes heads of at most {WIDEST}, got {widest}; use backend='auto'")
-
-
-def _rows_together(tensor: Tensor) -> Tensor:
-    """The kernels read any strides but that of the last dimension."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 @dataclass(frozen=True)
@@ -187,7 +182,7 @@ class _Fused(torch.autograd.Function):
         options = ctx.options
         padding, weights, *saved = ctx.saved_tensors
         call = _Call(options, padding, weights, tuple(saved[: ctx.inputs]))
-        grad_out = _rows_together(grad_out)
+        grad_out = rows_together(grad_out)
         make = call.values.new_empty
         delta = make(len(call.queries), call.programs, call.target, dtype=torch.float32)
         per_head = (call.batch, call.heads)
