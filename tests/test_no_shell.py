@@ -107,6 +107,7 @@ def test_the_environment_does_not_replace_makes_own_words(tmp_path):
     command = ["make", "-e", "--dry-run", f"--file={ROOT / 'Makefile'}", "compare"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=variables)
     assert "was_here" not in ended.stdout
+    assert "scripts/compare.py" in ended.stdout
 
 
 def test_every_declared_setting_is_a_setting():

@@ -52,12 +52,15 @@ def test_the_module_equals_the_independent_formula(case, setting):
 
 
 @every_case
-def test_gradients_equal_the_slope_of_the_independent_formula(case):
+@pytest.mark.parametrize("setting", ["causal", "cross"])
+def test_gradients_equal_the_slope_of_the_independent_formula(case, setting):
     """With weights and without, along one random direction of all inputs and parameters, by a central difference."""
-    called, step = Called(case), 1e-6
-    given = inputs().map(lambda tensor: tensor.requires_grad_())
+    called, step, causal = Called(case), 1e-6, setting == "causal"
+    if not causal and not stands_across(called.name):
+        pytest.skip("keeps softmax in cross attention")
+    given = (inputs() if causal else inputs(target=2, source=5)).map(lambda tensor: tensor.requires_grad_())
     padding = [[False] * 4 + [True], [False] * 5, [False] * 5]
-    masks = {"key_padding_mask": torch.tensor(padding), "causal": True}
+    masks = {"key_padding_mask": torch.tensor(padding), "causal": causal}
     generator = torch.Generator().manual_seed(3)
 
     def drawn(tensor):
@@ -72,7 +75,7 @@ def test_gradients_equal_the_slope_of_the_independent_formula(case):
         with torch.no_grad():
             for tensor, move in zip(wrt, moves, strict=True):
                 tensor.add_(distance * move)
-        return independent_call(called, given, padding, causal=True)[0]
+        return independent_call(called, given, padding, causal)[0]
 
     ahead, behind = formula_at(step), formula_at(-2 * step)
     wanted = ((ahead - behind) * along).sum() / (2 * step)
@@ -83,7 +86,7 @@ def test_gradients_equal_the_slope_of_the_independent_formula(case):
 
 
 @every_name
-@pytest.mark.parametrize("length", [1, 3, 63])
+@pytest.mark.parametrize("length", [1, 3, 17])
 def test_odd_lengths(case, length):
     called, given = Called(case), inputs(target=length, batch=2)
     with torch.no_grad():

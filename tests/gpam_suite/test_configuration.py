@@ -36,7 +36,6 @@ def test_every_model_composes_on_both_tasks(model):
         cfg = composed(f"dataset={dataset}", f"model={model}")
         check(cfg)
         assert cfg.model.name == model
-        assert fairseq_config(cfg).model.attention == cfg.model.attention
 
 
 def test_every_mechanism_has_a_configuration():

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import re
+import sys
 from random import Random
 
 import pytest
@@ -54,11 +55,12 @@ def test_prose_has_its_shares_and_that_of_valid_and_test_is_new(prose):
     assert not set(prose[0]["train"]) & (set(prose[0]["valid"]) | set(prose[0]["test"]))
 
 
-def test_test_packages_are_left_out_and_nothing_is_imported():
+def test_test_packages_are_left_out_and_nothing_is_imported(prose):
     names = {name for name, _ in python_docs._sources()}
     assert {"json.decoder", "argparse"} <= names
     assert not any(part in ("test", "tests", "idle_test") for name in names for part in name.split("."))
     assert "antigravity" in names  # importing it would open a browser
+    assert not {"antigravity", "this"} & sys.modules.keys()
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ import sys
 
 import pytest
 from data_helpers import PLAIN, monolingual, parallel, write
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare, workers
-from gpam_suite.data.text.lines import decode_lines, wikitext_documents
+from gpam_suite.data.text.lines import wikitext_documents
 from gpam_suite.data.workers import BadLine, Workers
 
 LINES = [f"{number % 500} {' '.join('abcdefghij'[number % 7 :])} ." for number in range(20_000)]
@@ -70,24 +68,6 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     small, large = (int(line) / 1024 for line in ended.stdout.split())
     assert large - small < 16, (small, large)  # MB; the lines in a list would be 25
-
-
-@given(st.binary(max_size=60))
-def test_texts_read_in_a_stream_are_those_read_whole(content):
-    """By an independent rule: the whole text split at line feeds."""
-    try:
-        text = content.decode("utf-8").removeprefix("\ufeff")
-        wanted = text.removesuffix("\n").split("\n") if text else []
-        wanted = [line.removesuffix("\r").replace("\r", " ") for line in wanted]
-        if not any(line.strip() for line in wanted):
-            wanted = None
-    except UnicodeDecodeError:
-        wanted = None
-    if wanted is None:
-        with pytest.raises(UsageError):
-            decode_lines(content, "text")
-    else:
-        assert decode_lines(content, "text") == wanted
 
 
 def test_documents_begin_at_top_level_headings():

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY_LM, TINY_NMT, composed, places, write_text
+from runs import TINY_LM, TINY_NMT, composed, places, run_here, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import read_record
-from gpam_suite.run.run import run
 from gpam_suite.tools.export import export
 from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, _drawn, load
 
@@ -19,7 +18,7 @@ from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, _drawn, load
 def exported(base: Path, *overrides: str) -> tuple[Path, Path]:
     """A tiny trained run and its exported folder."""
     cfg = composed(*overrides, *places(base), f"dataset.folder={base}/text")
-    run(cfg)
+    run_here(cfg)
     output = base / "model"
     export(composed(f"run={folder_of(cfg)}", f"output={output}", *places(base), root="export"))
     return folder_of(cfg), output

@@ -4,13 +4,17 @@ import json
 import shutil
 
 import pytest
+import torch
 from record_factory import make_record, painted, store
 from runs import composed, places, run_here, tiny
 
 from gpam import UsageError
+from gpam.attention import Site
+from gpam.attention import build as built
 from gpam_suite.config.compose import folder_of
 from gpam_suite.inside import store as kept
 from gpam_suite.inside.analyse import analyse
+from gpam_suite.inside.depth import _attention_only
 from gpam_suite.inside.perturb.perturb_runs import perturb
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.report.page import build
@@ -173,6 +177,30 @@ def _stream(level):
         "stable_rank": [4, 2],
         "effective_rank": [9, 5 + level],
     }
+
+
+def test_attention_alone_is_its_formula_layer_by_layer():
+    """By head and row, with the weights drawn in the same order."""
+    width, heads, options = 8, 2, {"lambda_pos": 0.3, "lambda_neg": 0.6}
+    mechanism = built("dagpam", Site(width, heads), options).double()
+    x = torch.randn(5, width, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = _attention_only(x, mechanism, 2, seed=3)
+    torch.manual_seed(3)
+    wanted = [x / (x**2).mean() ** 0.5]
+    for _ in range(2):
+        w_q, w_k, w_v, w_o = (torch.empty(width, width, dtype=torch.float64) for _ in range(4))
+        for weight, gain in ((w_q, 0.5**0.5), (w_k, 0.5**0.5), (w_v, 0.5**0.5), (w_o, 1.0)):
+            torch.nn.init.xavier_uniform_(weight, gain)
+        y = torch.zeros(5, width, dtype=torch.float64)
+        for head in range(heads):
+            own = slice(4 * head, 4 * head + 4)
+            q, k, v = ((wanted[-1] @ weight)[:, own] for weight in (w_q, w_k, w_v))
+            positive = (q @ k.T / 2).softmax(-1)
+            negative = (-q.clamp(min=0) @ k.T / 2).softmax(-1)  # W_Q^- begins at -I
+            y[:, own] = (1.3 * positive - 0.6 * negative) @ v
+        y = y @ w_o
+        wanted.append(y / (y**2).mean() ** 0.5)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_depth_is_drawn(tmp_path):

@@ -9,7 +9,7 @@ from data_helpers import mirror, node
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from runs import TINY, composed, places
+from runs import TINY, composed, places, run_here
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import check, folder_of
@@ -18,7 +18,6 @@ from gpam_suite.data.kinds.characters import document_starts, restore, symbol
 from gpam_suite.data.text.lines import lines_of
 from gpam_suite.records.folder import read_record, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.run.run import run
 
 OPTIONS = {"bpe": "characters"}
 # three MediaWiki pages with multi-byte characters; the cuts below fall into the middle of a line and of a character
@@ -160,7 +159,7 @@ def test_a_run_by_character_is_scored_in_bits(tmp_path):
     )
     cfg.paths.mirror = str(paths["mirror"])
     cfg.dataset = OmegaConf.create(dataset)
-    run(cfg)
+    run_here(cfg)
     folder = folder_of(cfg)
     record, rows = read_record(folder), read_scores(folder)
     nll = sum(row["nll"] for row in rows)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_server import serving
 from omegaconf import OmegaConf
-from runs import TINY, composed, places
+from runs import TINY, composed, places, run_here
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -240,7 +240,7 @@ def test_a_run_on_documents(tmp_path):
         narrow = OmegaConf.merge(cfg, OmegaConf.from_dotlist([f"{limit}=9"]))
         with pytest.raises(UsageError, match=rf"{limit}=9 is less than the longest piece.*with dataset\.budget=8"):
             run(narrow)
-    run(cfg)
+    run_here(cfg)
     folder = folder_of(cfg)
     record, rows = read_record(folder), read_scores(folder)
     assert [row["document"] for row in rows] == list(range(18))

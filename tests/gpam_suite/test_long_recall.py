@@ -8,7 +8,7 @@ import pytest
 import torch
 from data_helpers import node
 from omegaconf import OmegaConf
-from runs import TINY, composed, places
+from runs import TINY, composed, places, run_here
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import check, fairseq_config, folder_of
@@ -18,7 +18,6 @@ from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.recall import score_recall, summed_up
 from gpam_suite.records.folder import read_history, read_record, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.run.run import run
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import corpus_score, resample
 
@@ -226,7 +225,7 @@ def test_exact_answers_are_exact(ready):
 
 def test_record_and_table(tmp_path):
     cfg = tiny("selective_recall", tmp_path)
-    run(cfg)
+    run_here(cfg)
     folder = folder_of(cfg)
     record, rows = read_record(folder), read_scores(folder)
     each = len(rows) * 3

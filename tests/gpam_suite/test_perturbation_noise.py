@@ -24,7 +24,6 @@ def test_any_line(kind, line, rate, seed):
         assert found == line
     if kind != "dropped":
         assert len(found.split()) == len(line.split())
-        assert ["".join(word) for word in found.split() if word.isspace()] == []
     if kind == "swapped":
         assert sorted(found.split()) == sorted(line.split())
 

@@ -41,10 +41,10 @@ WORK = Workload(**_COUNTS, precision="fp32", assumed=())
 def published() -> dict[tuple[str, str], list]:
     groups: dict[tuple[str, str], list] = {}
     for record in read_records(RESULTS):
-        known = record["status"] == "finished" and record["hardware"]["processor"] == "AMD EPYC"
-        if known and not record["hardware"]["gpu"]:
+        if record["status"] == "finished":
             groups.setdefault((record["experiment"], record["model"]), []).append(record)
-    return {key: own for key, own in groups.items() if key[0] in MEASURED or key[1] in ("softmax", "dagpam")}
+    models = ("softmax", "dagpam", "softmax_scaled", "dagpam_trainable", "dagpam_trainable_convex")
+    return {key: own for key, own in groups.items() if key[0] in MEASURED or key[1] in models}
 
 
 PUBLISHED = published()
@@ -73,9 +73,10 @@ def test_published_runs_are_what_the_plan_says(experiment, model):
     work = workload(configuration(records[0]))
     assert work.parameters["total"] == pytest.approx(records[0]["parameters"]["total"], rel=0.02)
     assert work.parameters["mechanism"] == records[0]["parameters"]["mechanism"]
-    assert work.flops_per_token == pytest.approx(records[0]["flops"]["train_per_token"], rel=0.06)
-    found = measured(records, work) if experiment in MEASURED else None
-    assert found or experiment not in ("lm_laptop", "nmt_laptop")
+    assert work.flops_per_token == pytest.approx(records[0]["flops"]["train_per_token"], rel=0.07)
+    there = [one for one in records if experiment in MEASURED and one["hardware"]["processor"] == "AMD EPYC"]
+    found = measured(there, work)
+    assert found or not there or experiment not in ("lm_laptop", "nmt_laptop")
     if found is not None:
         predicted = price(work, PUBLISHED_CPU, 1, UTILISATION["fp32"])
         reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.fp32

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from archives import iwslt_files, packed
 from omegaconf import OmegaConf
-from runs import call, start_here
+from runs import call, start_here, write_text
 
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
@@ -99,7 +99,8 @@ def test_data_of_ones_own_are_prepared(monkeypatch):
 
 def test_language_models_side_by_side_end_in_a_table(tmp_path):
     words = ["--scale", "laptop", "--results", tmp_path, "--jobs", "2", "--models", "softmax,dagpam", "--seeds", "1"]
-    ended = call("reproduce.py", *words, "lm", *SHORT, f"paths.data={tmp_path}/data", CUDA_VISIBLE_DEVICES="")
+    own = ["dataset=local_lm", f"dataset.folder={write_text(tmp_path / 'text')}", f"paths.data={tmp_path}/data"]
+    ended = call("reproduce.py", *words, "lm", *SHORT, *own, CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 0, ended.stderr
     records = read_records(tmp_path)
     assert sorted((record["model"], record["seed"], record["status"]) for record in records) == [

@@ -15,7 +15,7 @@ import pytest
 import sacrebleu
 import torch
 from omegaconf import OmegaConf
-from runs import run_here, tiny
+from runs import TINY, composed, places, run_here, tiny, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -144,6 +144,35 @@ def test_a_run_is_evaluated_again_by_another_protocol_and_a_cut_off_checkpoint_i
     best.unlink()
     with pytest.raises(UsageError, match="no checkpoint at"):
         evaluate()
+
+
+def test_the_last_checkpoint_is_scored_where_the_protocol_says_so(tmp_path):
+    """At a rate that makes the model worse and worse, so that the best one is another; that is scored afterwards."""
+    worse = ["++fairseq.optimization.lr=[1.0]", "++fairseq.lr_scheduler.warmup_updates=1"]
+    cfg = tiny(tmp_path, *worse, "evaluation.checkpoint=last")
+    run_here(cfg)
+    metrics = read_record(folder_of(cfg))["metrics"]
+    assert metrics["valid_token_perplexity"] == pytest.approx(metrics["test_token_perplexity"], rel=0.2)
+    again = {"run": str(folder_of(cfg)), "threads": 1, "evaluation": {"checkpoint": "best"}, "paths": cfg.paths}
+    evaluate_again(OmegaConf.create(again))
+    (found,) = folder_of(cfg).glob("evaluations/*/evaluation.json")
+    assert json.loads(found.read_text())["metrics"]["test_perplexity"] < 0.5 * metrics["test_perplexity"]
+
+
+def test_a_recurrent_network_is_trained_and_scored(tmp_path):
+    sizes = [f"++fairseq.model.decoder_{size}=8" for size in ("embed_dim", "hidden_size", "out_embed_dim")]
+    own = ["dataset=local_lm", "recipe=ptb_lstm", "model=lstm", "++fairseq.task.tokens_per_sample=16"]
+    own += ["evaluation.context_window=6"]
+    text = write_text(tmp_path / "text")
+    cfg = composed(*TINY, *own, *sizes, *places(tmp_path), f"dataset.folder={text}")
+    run_here(cfg)
+    record = read_record(folder_of(cfg))
+    assert (record["status"], record["attention_modules"], record["parameters"]["attention"]) == ("finished", {}, 0)
+    assert sum(row["nll"] for row in read_scores(folder_of(cfg))) > 0
+    before = record["metrics"]
+    evaluate_again(OmegaConf.create({"run": str(folder_of(cfg)), "threads": 1, "evaluation": {}, "paths": cfg.paths}))
+    (found,) = folder_of(cfg).glob("evaluations/*/evaluation.json")
+    assert json.loads(found.read_text())["metrics"]["test_perplexity"] == before["test_perplexity"]
 
 
 def _spoil_configuration(run, _):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from runs import TINY_LM, call, places, start_here, write_text
 
+from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
 from gpam_suite.tools.doctor import lines
@@ -158,6 +159,16 @@ def test_a_multirun_goes_on_after_a_bad_member_and_is_logged_offline(tmp_path, c
 def test_doctor_says_what_is_here():
     report = "\n".join(lines())
     assert "fairseq works" in report and "torch" in report
+
+
+def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
+    for name in ("record.json", "best.pt", "checkpoints/state.json", "wandb/run.json"):
+        file = tmp_path / "results" / "runs" / "some" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    code, *_ = command("archive.py", str(tmp_path / "results"))
+    assert code == 0
+    assert archives.unpack(archives.archive_of(tmp_path / "results")) == {"runs/some/record.json": b"{}"}
 
 
 def test_evaluate_wants_a_run(tmp_path, command):
