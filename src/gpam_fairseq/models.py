@@ -26,13 +26,14 @@ def _widths_follow_decoder(cfg: Any) -> None:
             setattr(cfg, name, cfg.decoder_embed_dim)
 
 
-def check_heads(cfg: Any, *stacks: str) -> None:
-    """Refuse an ``encoder`` or ``decoder`` whose heads do not divide its width."""
+def check_heads(cfg: Any, *stacks: str, prefix: str = "") -> None:
+    """Refuse an ``encoder`` or ``decoder`` whose heads do not divide its width; ``prefix`` stands before the option."""
     for stack in stacks:
         heads, width = getattr(cfg, f"{stack}_attention_heads"), getattr(cfg, f"{stack}_embed_dim")
         if heads < 1 or width % heads:
             raise UsageError(
-                f"{stack}_attention_heads: got {heads} for {stack}_embed_dim {width}, wanted a number that divides it"
+                f"{prefix}{stack}_attention_heads: got {heads} for {stack}_embed_dim {width}, "
+                "wanted a number that divides it"
             )
 
 

@@ -200,6 +200,17 @@ def test_autocast_and_checkpointing():
 
 
 @pytest.mark.parametrize("name", ALONE)
+def test_dropout_is_drawn_in_training_alone(name):
+    layer, x = MultiheadAttention(8, 2, name, dropout=0.5, batch_first=True), torch.randn(2, 5, 8)
+    one, other = (layer(x, x, x, is_causal=True, need_weights=False)[0] for _ in range(2))
+    assert not torch.equal(one, other)
+    one.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+    layer.eval()
+    assert torch.equal(*(layer(x, x, x, is_causal=True, need_weights=False)[0] for _ in range(2)))
+
+
+@pytest.mark.parametrize("name", ALONE)
 def test_shapes_without_data(name):
     """torch's meta device, on which models too large for a machine are laid out."""
     layer = MultiheadAttention(8, 2, name, batch_first=True, device="meta")

@@ -167,12 +167,15 @@ def test_the_figures_of_cross_attention(tmp_path):
 
 
 def test_the_figure_shows_what_each_seed_gains(tmp_path):
-    gains = [0.02, 0.01, -0.005]
-    found = experiment(tmp_path, gains)
+    """Over softmax alone: what the model gains over its control is in no line."""
+    gains = seven(0.01)
+    found = experiment(tmp_path, gains, more=scaled())
     (axes,) = painted(claimed_gains({"lm_ptb": found}, "some"))
+    assert [text.get_text() for text in axes.get_yticklabels()] == [one.labels[0] for one in found.comparisons[:2]]
+    assert found.comparisons[2].other == "softmax_scaled"
     percent = [100 * (1 - math.exp(-gain)) for gain in gains]
     assert list(axes.lines[0].get_xdata()) == pytest.approx(percent)
-    assert list(axes.lines[1].get_xdata()) == pytest.approx([100 * (1 - math.exp(-sum(gains) / 3))])
+    assert list(axes.lines[1].get_xdata()) == pytest.approx([100 * (1 - math.exp(-sum(gains) / 7))])
     paper = next(line for line in axes.lines if line.get_label() == "the paper's gain")
     assert paper.get_xdata()[0] == pytest.approx(100 * (1 - 106.38 / 108.26))
     assert claimed_gains({}, "some") is None
@@ -428,6 +431,21 @@ def test_softmax_that_trains_longer_is_a_control(tmp_path):
     own = "softmax_longer (max_update=3387)"
     names = [(one.model, one.other) for one in found_in(tmp_path).comparisons]
     assert names[1:] == [(own, "softmax"), ("dagpam_trainable", own)]
+
+
+def test_an_arm_with_an_option_is_compared_when_its_planned_seeds_are_there(tmp_path):
+    model, other, option = "dagpam_trainable_sum_one", "dagpam_trainable_convex_identity", "query_neg_init=identity"
+    own = f"{model} ({option})"
+    made = [make_record(experiment="lm_ptb", model=other, seed=seed, value=94.0) for seed in range(1, 6)]
+    made += [
+        make_record(experiment="lm_ptb", model=model, seed=seed, value=93.0, overrides_label=option)
+        for seed in range(1, 6)
+    ]
+    wanted = {(own, "softmax"), ("dagpam_trainable", own), (own, other)}
+    for folder, records in (("all", made), ("but_one", made[:-1])):
+        found = experiment(tmp_path / folder, seven(EFFECT), more=records)
+        names = {(one.model, one.other) for one in found.comparisons}
+        assert {pair for pair in names if own in pair} == (wanted if folder == "all" else set())
 
 
 def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):

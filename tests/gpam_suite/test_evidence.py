@@ -11,7 +11,7 @@ from record_factory import failed, make_record
 from runs import TINY_LM, call, until, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import CONFIGS, check, composed
+from gpam_suite.config.compose import CONFIGS, check, composed, folder_of
 from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import append_history, write_record
 from gpam_suite.run import evidence
@@ -24,13 +24,14 @@ PAGES = list((ROOT / "docs" / "experiments").glob("*.md"))
 
 @pytest.mark.parametrize("part", PLAN)
 def test_every_part_of_the_plan_composes(part):
-    """Of each multirun the last run."""
+    """Of each multirun the last run; the first one, which has another value of each option, is another run."""
     names, runs = set(), []
     for line in PLAN[part]["multiruns"]:
         members = evidence.overrides_of(line)
         cfg = composed(*members[-1])
         check(cfg)
         names.add(cfg.experiment_name)
+        assert len(members) == 1 or folder_of(composed(*members[0])) != folder_of(cfg)
         runs += map(tuple, members)
     assert len(set(runs)) == len(runs)
     rows = [line.split("|") for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]

@@ -44,7 +44,10 @@ OWN = sys.stdlib_module_names
         (["seed=5000000000"], "seed: got 5000000000, wanted a number below 2**31"),
         (["dataset.label=5"], "dataset.label: got '5', wanted a text"),
         (["fairseq.optimization.lrr=1"], "did you mean 'lr'?"),
-        (["fairseq.model.decoder_attention_heads=3"], "wanted a number that divides it"),
+        (
+            ["fairseq.model.decoder_attention_heads=3"],
+            "fairseq.model.decoder_attention_heads: got 3 for decoder_embed_dim",
+        ),
         (["seed"], "got 'seed', wanted KEY=VALUE"),
         (["dataset=local_lm", "dataset.folder=nowhere"], "nowhere"),
         (["models=dagpam"], "did you mean 'model'?"),

@@ -198,7 +198,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
         if complete[group] is None:
             raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
     stacks = (one for one in ("encoder", "decoder") if complete.model.get(f"{one}_attention_heads") is not None)
-    check_heads(complete.model, *stacks)
+    check_heads(complete.model, *stacks, prefix="fairseq.model.")
     _check_ranges(complete)
     checked_backend(complete.model.get("attention_backend", "auto"))
     OmegaConf.set_struct(complete, True)
