@@ -86,7 +86,7 @@ def test_gradients_equal_the_slope_of_the_independent_formula(case, setting):
 
 
 @every_name
-@pytest.mark.parametrize("length", [1, 3, 17])
+@pytest.mark.parametrize("length", [1, 3, 63])
 def test_odd_lengths(case, length):
     called, given = Called(case), inputs(target=length, batch=2)
     with torch.no_grad():

@@ -258,19 +258,20 @@ runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
         "ddp_backend": "legacy_ddp",
     }
     arguments = toy.train_arguments(lines, tmp_path, "gpam_lm", attention="dagpam", max_update=3, **several)
-    own = {"save_dir": tmp_path / "run", "distributed_init_method": f"file://{tmp_path / 'meeting'}"}
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments), *toy.flags(own)],
-        check=False,
-        env={**os.environ, "GPAM_FAST": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "training on 2 devices" in ran.stderr
-    assert (tmp_path / "run" / "backends.json").is_file()  # the fast step's, written by the processes
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "run" / "checkpoint_last.pt"))
-    assert state["optimizer_history"][-1]["num_updates"] == 3
+    for fast in ("1", "0"):
+        own = {"save_dir": tmp_path / fast, "distributed_init_method": f"file://{tmp_path / 'meeting'}{fast}"}
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *map(str, arguments), *toy.flags(own)],
+            check=False,
+            env={**os.environ, "GPAM_FAST": fast, "GLOO_SOCKET_IFNAME": "lo"},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert "training on 2 devices" in ran.stderr
+        assert (tmp_path / fast / "backends.json").is_file() == (fast == "1")
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / fast / "checkpoint_last.pt"))
+        assert state["optimizer_history"][-1]["num_updates"] == 3
 
 
 def test_as_a_program(parallel, tmp_path):

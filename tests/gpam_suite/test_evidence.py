@@ -24,14 +24,17 @@ PAGES = list((ROOT / "docs" / "experiments").glob("*.md"))
 
 @pytest.mark.parametrize("part", PLAN)
 def test_every_part_of_the_plan_composes(part):
-    """Of each multirun the last run; the first one, which has another value of each option, is another run."""
-    names, runs = set(), []
+    """Of each multirun the first run and the last one, which has another value of each option."""
+    names, folders, runs = set(), set(), []
     for line in PLAN[part]["multiruns"]:
         members = evidence.overrides_of(line)
-        cfg = composed(*members[-1])
-        check(cfg)
-        names.add(cfg.experiment_name)
-        assert len(members) == 1 or folder_of(composed(*members[0])) != folder_of(cfg)
+        folders_before = len(folders)
+        for overrides in {tuple(members[0]), tuple(members[-1])}:
+            cfg = composed(*overrides)
+            check(cfg)
+            names.add(cfg.experiment_name)
+            folders.add(folder_of(cfg))
+        assert len(folders) - folders_before == min(len(members), 2)
         runs += map(tuple, members)
     assert len(set(runs)) == len(runs)
     rows = [line.split("|") for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]

@@ -33,6 +33,8 @@ EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml
 PUBLISHED_CPU = Device("AMD EPYC, one thread", 86e9, half=None, memory=8e9, dollars=None, launch_seconds=0.0)
 MEASURED = {"lm_laptop", "lm_wikitext2_short", "nmt_laptop"}
 """The experiments that ran on it, with little beside them; of the others no speed is evidence."""
+FURTHER_OFF = {("nmt_laptop", "contranorm"): 0.065}
+"""Where FLOPs planned without the data are more than 6 % from those of the run."""
 _COUNTS = {"parameters": {"total": 1_000_000}, "tensors": 10, "flops_per_token": 6e6, "tokens_per_update": 1000}
 _COUNTS |= {"batches": 1, "updates": 3600, "saved": 100.0, "logits": 50, "validation_tokens": 0, "widths": (8, 8)}
 WORK = Workload(**_COUNTS, precision="fp32", assumed=())
@@ -73,7 +75,8 @@ def test_published_runs_are_what_the_plan_says(experiment, model):
     work = workload(configuration(records[0]))
     assert work.parameters["total"] == pytest.approx(records[0]["parameters"]["total"], rel=0.02)
     assert work.parameters["mechanism"] == records[0]["parameters"]["mechanism"]
-    assert work.flops_per_token == pytest.approx(records[0]["flops"]["train_per_token"], rel=0.07)
+    off = FURTHER_OFF.get((experiment, model), 0.06)
+    assert work.flops_per_token == pytest.approx(records[0]["flops"]["train_per_token"], rel=off)
     on_it = {"processor": "AMD EPYC", "gpu": None}
     there = [one for one in records if experiment in MEASURED and on_it.items() <= one["hardware"].items()]
     found = measured(there, work)

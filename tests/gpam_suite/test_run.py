@@ -122,28 +122,30 @@ def test_a_lock_that_cannot_be_had_is_named(tmp_path, monkeypatch):
         pass
 
 
+def evaluated_again(cfg, folder, **evaluation):
+    """As ``scripts/evaluate.py`` does it; what it wrote, of a run that was evaluated so once."""
+    keys = ("checkpoint", "context_window", "beam", "length_penalty", "max_tokens")
+    node = dict.fromkeys(keys) | evaluation
+    evaluate_again(OmegaConf.create({"run": str(folder), "threads": 1, "evaluation": node, "paths": cfg.paths}))
+    (found,) = folder.glob("evaluations/*/evaluation.json")
+    return json.loads(found.read_text())
+
+
 def test_a_run_is_evaluated_again_by_another_protocol_and_a_cut_off_checkpoint_is_not(lm, tmp_path):
     cfg, folder = lm
     mine = tmp_path / "run"
     shutil.copytree(folder, mine)
     best = mine / "checkpoints" / "checkpoint_best.pt"
 
-    def evaluate(**evaluation):
-        keys = ("checkpoint", "context_window", "beam", "length_penalty", "max_tokens")
-        node = dict.fromkeys(keys) | evaluation
-        evaluate_again(OmegaConf.create({"run": str(mine), "threads": 1, "evaluation": node, "paths": cfg.paths}))
-
-    evaluate(context_window=0)
-    (found,) = mine.glob("evaluations/*/evaluation.json")
-    assert json.loads(found.read_text())["protocol"]["context_window"] == 0
+    assert evaluated_again(cfg, mine, context_window=0)["protocol"]["context_window"] == 0
     with pytest.raises(UsageError, match="does not apply"):
-        evaluate(beam=4)
+        evaluated_again(cfg, mine, beam=4)
     best.write_bytes(best.read_bytes()[:-1000])
     with pytest.raises(UsageError, match="cannot be read"):
-        evaluate(checkpoint=str(best))
+        evaluated_again(cfg, mine, checkpoint=str(best))
     best.unlink()
     with pytest.raises(UsageError, match="no checkpoint at"):
-        evaluate()
+        evaluated_again(cfg, mine)
 
 
 def test_the_last_checkpoint_is_scored_where_the_protocol_says_so(tmp_path):
@@ -153,10 +155,8 @@ def test_the_last_checkpoint_is_scored_where_the_protocol_says_so(tmp_path):
     run_here(cfg)
     metrics = read_record(folder_of(cfg))["metrics"]
     assert metrics["valid_token_perplexity"] == pytest.approx(metrics["test_token_perplexity"], rel=0.2)
-    again = {"run": str(folder_of(cfg)), "threads": 1, "evaluation": {"checkpoint": "best"}, "paths": cfg.paths}
-    evaluate_again(OmegaConf.create(again))
-    (found,) = folder_of(cfg).glob("evaluations/*/evaluation.json")
-    assert json.loads(found.read_text())["metrics"]["test_perplexity"] < 0.5 * metrics["test_perplexity"]
+    again = evaluated_again(cfg, folder_of(cfg), checkpoint="best")
+    assert again["metrics"]["test_perplexity"] < 0.5 * metrics["test_perplexity"]
 
 
 def test_a_recurrent_network_is_trained_and_scored(tmp_path):
@@ -169,10 +169,8 @@ def test_a_recurrent_network_is_trained_and_scored(tmp_path):
     record = read_record(folder_of(cfg))
     assert (record["status"], record["attention_modules"], record["parameters"]["attention"]) == ("finished", {}, 0)
     assert sum(row["nll"] for row in read_scores(folder_of(cfg))) > 0
-    before = record["metrics"]
-    evaluate_again(OmegaConf.create({"run": str(folder_of(cfg)), "threads": 1, "evaluation": {}, "paths": cfg.paths}))
-    (found,) = folder_of(cfg).glob("evaluations/*/evaluation.json")
-    assert json.loads(found.read_text())["metrics"]["test_perplexity"] == before["test_perplexity"]
+    again = evaluated_again(cfg, folder_of(cfg))
+    assert again["metrics"]["test_perplexity"] == record["metrics"]["test_perplexity"]
 
 
 def _spoil_configuration(run, _):
