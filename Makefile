@@ -97,7 +97,7 @@ analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and f
 perturb: setup ## noisy, dropped, swapped and adversarial words read by the runs of RESULTS: numbers, figure, table
 	@$(MORE) $(RUN) scripts/perturb.py results="$$RESULTS" $$EXTRA
 
-evidence: setup ## the runs of docs/experiments/, part by part (PARTS=ptb,...; none: all, weeks; JOBS=2); goes on where it stopped
+evidence: setup ## the runs of docs/experiments/, part by part (PARTS=ptb,...; none: all whose recipe is frozen, weeks; JOBS=2); goes on where it stopped
 	@$(MORE) $(RUN) scripts/evidence.py paths.results="$$RESULTS" $${PARTS:+"parts=[$$PARTS]"} $${JOBS:+"jobs=$$JOBS"} $$EXTRA
 
 benchmark: setup ## speed: every mechanism and its peers, interleaved in one run (CASES=default|all|core|..., RESULTS)
