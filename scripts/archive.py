@@ -1,4 +1,4 @@
-"""One archive of your runs, histories, hypotheses and analyses, without checkpoints."""
+"""One archive of your runs, histories, hypotheses and analyses, without checkpoints: ``FOLDER-archive.tar.xz``."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,8 @@ def main() -> None:
     found = (path for path in results.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
     named = {path.relative_to(results): path for path in found}
     files = {name.as_posix(): path.read_bytes() for name, path in named.items() if not LEFT_OUT & {*name.parts}}
-    print(write_atomically(archives.archive_of(results), archives.pack(files)))
+    archive = archives.archive_of(results.with_name(f"{results.name}-archive"))  # its runs are not those of results
+    print(write_atomically(archive, archives.pack(files)))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def main() -> int:
     gpus = visible_gpus()
     scale = arguments.scale or ("paper" if gpus else "laptop")
     arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
-    complaint = wrong(scale, arguments, overrides)
+    complaint = wrong(scale, gpus, arguments, overrides)
     if complaint:
         print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
         return USAGE_ERROR
@@ -63,7 +63,7 @@ def visible_gpus() -> int:
     return listed.stdout.count("GPU ") if listed.returncode == 0 else 0
 
 
-def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> str | None:
+def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[str]) -> str | None:
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
@@ -76,13 +76,17 @@ def wrong(scale: str, arguments: argparse.Namespace, overrides: list[str]) -> st
             return f"SEEDS: got '{seed}', wanted whole numbers separated by commas, for instance 1,2,3"
     if arguments.jobs and (sentence := wrong_jobs(arguments.jobs)):
         return sentence
-    if scale == "paper" and not visible_gpus():
+    if scale == "paper" and not gpus:
         return (
             "SCALE=paper needs a GPU and none is visible; use SCALE=small (hours of CPU) or SCALE=laptop (minutes), or "
             f"a machine with GPUs (make plan EXPERIMENT={arguments.task}_paper says what it costs there)"
         )
-    unknown = [word for word in overrides if "=" not in word]
-    return f"unknown option '{unknown[0]}', wanted KEY=VALUE of configs/train.yaml" if unknown else None
+    for word in overrides:
+        if "=" not in word:
+            return f"unknown option '{word}', wanted KEY=VALUE of configs/train.yaml"
+        if word.startswith(("experiment_name=", "paths.results=")):
+            return f"EXTRA: got '{word}', which the table is found by; wanted RESULTS=FOLDER for a table of its own"
+    return None
 
 
 def wrong_jobs(jobs: str) -> str | None:
@@ -96,9 +100,9 @@ def meant(got: str, known: Iterable[str]) -> str:
 
 
 def all_models() -> list[str]:
-    """Those of configs/model, the two of the paper's comparison first."""
+    """Those of configs/model that one recipe trains, the two of the paper's comparison first."""
     names = {path.stem for path in (ROOT / "configs" / "model").glob("*.yaml")}
-    return ["softmax", "dagpam", *sorted(names - {"softmax", "dagpam"})]
+    return ["softmax", "dagpam", *sorted(names - {"softmax", "dagpam", "softmax_longer", "lstm"})]
 
 
 def compared(experiment: str) -> str:
@@ -195,7 +199,8 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
 def call(script: str, *words: str) -> int:
     process = subprocess.Popen([sys.executable, str(ROOT / "scripts" / script), *words], cwd=ROOT)
     try:
-        return process.wait()
+        code = process.wait()
+        return 128 - code if code < 0 else code  # ended by a signal
     except KeyboardInterrupt:  # Ctrl-C went to the script too: it saves what it trains, and says so
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.exit(process.wait())

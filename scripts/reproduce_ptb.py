@@ -46,9 +46,9 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
     """What is wrong with the settings or with the files in the mirror, in one sentence; None when nothing is."""
     if sentence := wrong_jobs(jobs):
         return sentence
-    unknown = [word for word in overrides if not re.match(r"paths\.\w+=", word)]
+    unknown = [word for word in overrides if not re.match(r"paths\.(?!results=)\w+=", word)]
     if unknown:
-        return f"unknown option '{unknown[0]}', wanted paths.KEY=VALUE of configs/paths/default.yaml"
+        return f"unknown option '{unknown[0]}', wanted paths.KEY=VALUE of configs/paths/default.yaml, or RESULTS=FOLDER"
     options = dict(word.split("=", 1) for word in overrides)
     mirror = options.get("paths.mirror") or os.environ.get("GPAM_MIRROR")
     if not mirror:

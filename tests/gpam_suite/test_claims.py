@@ -82,8 +82,7 @@ def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=14
     if lstm is not None:
         store(results, make_record(experiment="lm_ptb_lstm", model="lstm", model_label="LSTM", value=lstm))
     if ngram is not None:
-        data = made[0]["data"]
-        path = reference_file(results, data["name"], data["checksum"], 5)
+        path = reference_file(results, made[0]["data"], {}, 5)
         write_atomically(path, json.dumps({"test_perplexity": ngram}))
     return found_in(results)
 

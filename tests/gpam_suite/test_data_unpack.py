@@ -50,7 +50,7 @@ def test_a_member_of_each_kind_of_archive(tmp_path):
 @pytest.mark.parametrize("member", ["../out", "/etc/passwd", "a/../../out", "..\\out", "", "a\0b"])
 def test_a_name_that_leads_out_is_refused(tmp_path, member):
     packed = tar(tmp_path / "a.tgz", (member or "a", tarfile.REGTYPE, TEXT))
-    with pytest.raises(UsageError, match="leads out of the archive"):
+    with pytest.raises(UsageError, match="leads out of the folder or archive"):
         content(packed, member)
 
 
@@ -112,7 +112,7 @@ def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path, monkeypatc
     assert prepared.source_text("train").read_bytes() == TEXT
     assert not list(tmp_path.parent.rglob("evil"))
     files["test"]["member"] = "../../evil"
-    with pytest.raises(UsageError, match="leads out of the archive"):
+    with pytest.raises(UsageError, match="leads out of the folder or archive"):
         prepare(node, PLAIN, paths)
 
 

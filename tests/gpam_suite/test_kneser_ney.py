@@ -106,6 +106,8 @@ def test_a_data_set_has_its_reference_row(tmp_path):
     assert found["model"] == "interpolated modified Kneser-Ney, 2-gram" and found["unit"] == "word"
     before = path.stat().st_mtime_ns
     assert evaluate_ngram(cfg) == path and path.stat().st_mtime_ns == before
+    cfg.preprocessing.min_count = 2  # the same text, cut otherwise
+    assert evaluate_ngram(cfg) != path
 
 
 @pytest.mark.parametrize(

@@ -98,16 +98,25 @@ def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path
     assert curves(folder) == pytest.approx(curves(two, after=1), rel=1e-5)
 
 
-def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path):
+@pytest.mark.parametrize("launchers", [1, 2])
+def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path, launchers):
+    """One that starts both, or one for each, as torchrun and srun have them, who tell all of them."""
     common, *_ = folders
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={tmp_path}"]
     command += ["++fairseq.optimization.max_update=5000", "++fairseq.checkpoint.save_interval_updates=5000"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    (history,) = until(lambda: process.poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
-    process.terminate()
-    said = process.communicate(timeout=240)[1]
-    assert process.returncode == STOPPED_EXIT, said
-    assert re.search(r"saved at update \d+ of 5000", said)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+    places = [{}] if launchers == 1 else [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    common_part = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=common_part | own) for own in places]
+    (history,) = until(lambda: started[0].poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
+    for process in reversed(started):
+        process.terminate()
+    said = [process.communicate(timeout=240)[1] for process in started]
+    assert [process.returncode for process in started] == [STOPPED_EXIT] * launchers, said
+    assert re.search(r"saved at update \d+ of 5000", said[0])
+    assert "Traceback" not in "".join(said)
     assert history.with_name("checkpoints").joinpath("checkpoint_last.pt").is_file()
     assert not history.with_name("record.json").exists()
 

@@ -10,6 +10,7 @@ from record_factory import add_config, add_document_scores, add_history, failed,
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
+from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records import archives
 from gpam_suite.records.environment import PUBLISHED, ROOT
@@ -101,8 +102,9 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
         seeds = [make_record(experiment="lm_ptb", model=model, seed=k, value=value + 0.01 * k * k) for k in range(1, 8)]
         for record in store(tmp_path / "local", *seeds):
             add_config(record)
-    (tmp_path / "local" / "references").mkdir()
-    (tmp_path / "local" / "references" / "python_docs-5f2c-5gram.json").write_text('{"test_perplexity": 150.0}')
+    counted = reference_file(tmp_path / "local", seeds[0]["data"], {}, 5)
+    counted.parent.mkdir()
+    counted.write_text('{"test_perplexity": 150.0}')
     publish(tmp_path / "local", published)
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
     row = next(line for line in parts.splitlines() if line.startswith("| Penn Treebank, 15 layers"))

@@ -62,11 +62,22 @@ def reproduce(monkeypatch, capsys, command):
         (["--scale", "laptop", "--models", "softmx", "lm"], "did you mean 'softmax'?"),
         (["--scale", "laptop", "--seeds", "1,x", "lm"], "SEEDS: got 'x'"),
         (["--scale", "laptop", "--jobs", "0", "lm"], "JOBS: got '0'"),
+        (["--scale", "laptop", "--models", "lstm", "lm"], "unknown model 'lstm'"),
+        (["--scale", "laptop", "lm", "experiment_name=mine"], "wanted RESULTS=FOLDER for a table of its own"),
+        (["--scale", "laptop", "lm", "paths.results=mine"], "wanted RESULTS=FOLDER for a table of its own"),
+        (["--scale", "laptop", "lm", "seed"], "unknown option 'seed', wanted KEY=VALUE"),
     ],
 )
 def test_mistakes_are_one_sentence(reproduce, words, sentence):
     code, _, said = reproduce(*words)
     assert code == 2 and sentence in said and len(said.splitlines()) == 1
+
+
+def test_a_part_that_was_killed_is_no_success(tmp_path, monkeypatch):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    assert script.call("killed.py") == 128 + 9
 
 
 def test_it_says_what_it_would_do_before_anything_is_installed():

@@ -61,6 +61,7 @@ def test_every_file_is_looked_at_before_anything_starts(pretended):
         ([], "set GPAM_MIRROR"),
         (["--jobs", "none"], "JOBS: got 'none', wanted a whole number"),
         (["model=softmax"], "unknown option 'model=softmax'"),
+        (["paths.results=x"], "or RESULTS=FOLDER"),
     ],
 )
 def test_mistakes_are_one_sentence(words, sentence):

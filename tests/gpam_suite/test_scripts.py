@@ -37,6 +37,14 @@ OWN = sys.stdlib_module_names
         ),
         (["fairseq.common.log_interval=0"], "fairseq.common.log_interval: got 0, wanted at least 1"),
         (["fairseq.checkpoint.no_save=true"], "wanted false: what is saved is evaluated"),
+        (["fairseq.checkpoint.no_last_checkpoints=true"], "wanted false: a killed run goes on from the last one"),
+        (["fairseq.checkpoint.no_save_optimizer_state=true"], "wanted false: a killed run goes on with it"),
+        (["fairseq.checkpoint.checkpoint_suffix=-x"], "got -x, wanted no suffix"),
+        (
+            ["fairseq.dataset.validate_after_updates=601"],
+            "got 601, wanted at most 600 (fairseq.optim",
+        ),
+        (["model=lstm"], "model=lstm has no attention, and recipe 'laptop_lm' makes a Transformer"),
         (
             ["fairseq.dataset.disable_validation=true"],
             "wanted false: curves and the best checkpoint come from validation",
@@ -171,7 +179,10 @@ def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
         file.write_text("{}")
     code, *_ = command("archive.py", str(tmp_path / "results"))
     assert code == 0
-    assert archives.unpack(archives.archive_of(tmp_path / "results")) == {"runs/some/record.json": b"{}"}
+    assert archives.unpack(tmp_path / "results-archive.tar.xz") == {"runs/some/record.json": b"{}"}
+    shutil.rmtree(tmp_path / "results")
+    assert not archives.is_file(tmp_path / "results/runs/some/record.json")  # it can be trained again
+    assert archives.is_file(tmp_path / "results-archive/runs/some/record.json")
 
 
 def test_evaluate_wants_a_run(tmp_path, command):

@@ -47,8 +47,8 @@ def benchmark(cfg: DictConfig) -> Path:
 
 def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined: Mapping[str, Any]) -> list[str]:
     """Names of cases: ``asked`` is a preset, "all", a kind, or some names of cases."""
-    kinds = {case["kind"] for case in defined.values()}
-    groups = {kind: [name for name, case in defined.items() if case["kind"] == kind] for kind in kinds}
+    kinds = {case.get("kind") for case in defined.values()} - {None}
+    groups = {kind: [name for name, case in defined.items() if case.get("kind") == kind] for kind in kinds}
     groups |= {"all": list(defined)} | presets
     found = []
     for word in [asked] if isinstance(asked, str) else several(asked, "cases"):
@@ -64,7 +64,8 @@ def shape_of(case: Mapping[str, Any]) -> dict[str, Any]:
 def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) -> list[dict[str, Any]]:
     """The rows of one case; ``contenders`` are those asked for, none meaning those of the case, or all."""
     shape = shape_of(case)
-    kind = KINDS[one_of(case["kind"], KINDS, "kind of a case")]
+    kind = KINDS[one_of(case.get("kind"), KINDS, "kind of a case")]
+    dtype = one_of(shape.get("dtype", "auto"), ("auto", *TOLERANCES), "dtype of a case")
     try:
         known, make = kind.contenders(shape, settings)
     except TypeError as error:  # a field that the case does not have, or lacks
@@ -77,7 +78,6 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
         one_of(name, known, "contenders")
     tolerance = kind.tolerance
     if tolerance is None:
-        dtype = shape.get("dtype", "auto")
         tolerance = TOLERANCES[dtype if dtype != "auto" else "float32" if settings.device == "cpu" else "bfloat16"]
     return compare(wanted, make, repeats=settings.repeats, tolerance=tolerance)
 

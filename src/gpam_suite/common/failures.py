@@ -22,7 +22,7 @@ def to_mend(error: BaseException | None) -> str | None:
                 "folder (paths.results, paths.data), and start again"
             )
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
-            return f"cannot write {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
+            return f"no access to {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
         if isinstance(error, OSError) and (error.errno == errno.ENOENT or "not found" in str(error)):
             return f"a file is gone while it was needed ({' '.join(str(error).split())[:200]}); start again to go on"
         if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):

@@ -44,6 +44,9 @@ _RANGES = {
     "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
     "common.log_interval": (lambda value: value >= 1, "at least 1"),
     "checkpoint.no_save": (lambda value: not value, "false: what is saved is evaluated"),
+    "checkpoint.no_last_checkpoints": (lambda value: not value, "false: a killed run goes on from the last one"),
+    "checkpoint.no_save_optimizer_state": (lambda value: not value, "false: a killed run goes on with it"),
+    "checkpoint.checkpoint_suffix": (lambda value: not value, "no suffix: what is saved is found by its name"),
     "dataset.disable_validation": (
         lambda value: not value,
         "false: curves and the best checkpoint come from validation",
@@ -172,6 +175,11 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):
         mapping(tree.get(group, {}), f"fairseq.{group}")
     tree["model"] = {**tree.get("model", {}), "attention": cfg.model.attention, **model_options(cfg)}
+    if cfg.model.attention == NO_ATTENTION and str(tree["model"].get("_name")).startswith("gpam"):
+        raise UsageError(
+            f"model={cfg.model.name} has no attention, and recipe '{cfg.recipe.name}' makes a Transformer; choose a "
+            "recipe of a recurrent network (configs/recipe/*_lstm.yaml)"
+        )
     if "control" in cfg.model:
         tree["model"] |= controlled_sizes(cfg.model.control, tree["model"], tree["task"])
     tree["common"]["seed"] = cfg.seed
@@ -213,6 +221,12 @@ def _check_ranges(complete: DictConfig) -> None:
         wrong = [value for value in (values if several else [values]) if value is not None and not fits(value)]
         if wrong or (several and not values):
             raise UsageError(f"fairseq.{key}: got {wrong[0] if wrong else 'an empty list'}, wanted {wanted}")
+    after, last = complete.dataset.validate_after_updates, complete.optimization.max_update
+    if after > last:
+        raise UsageError(
+            f"fairseq.dataset.validate_after_updates: got {after}, wanted at most {last} "
+            "(fairseq.optimization.max_update): the best checkpoint comes from validation"
+        )
 
 
 def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> str:

@@ -15,8 +15,10 @@ small text, the discounts are 0.5, 1 and 1.5. Each line is a text of its own.
 import json
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
@@ -27,8 +29,8 @@ from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.binarise import EOS_ID, RESERVED
-from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text.lines import file_name, read_lines
+from gpam_suite.data.options import SPLITS, check_preprocessing
+from gpam_suite.data.text.lines import file_name, read_lines, sha256
 
 log = logging.getLogger(__name__)
 _FALLBACK = (0.0, 0.5, 1.0, 1.5)
@@ -123,7 +125,7 @@ def _discounts(counts: np.ndarray) -> np.ndarray:
 
 def evaluate_ngram(cfg: DictConfig) -> Path:
     """Write what an n-gram of ``cfg.ngram`` tokens reaches on ``cfg.dataset``, as perplexities per word, to
-    ``<paths.results>/references/<data set>-<checksum>-<n>gram.json``; a file that is there stays.
+    :func:`reference_file`; a file that is there stays.
 
     Raises:
         UsageError: a data set that is no language model's text by word, or no number of tokens.
@@ -136,12 +138,13 @@ def evaluate_ngram(cfg: DictConfig) -> Path:
         )
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
     manifest = prepared.manifest
-    path = reference_file(Path(cfg.paths.results), manifest["name"], manifest["checksum"], cfg.ngram)
+    path = reference_file(Path(cfg.paths.results), manifest, manifest["preprocessing"], cfg.ngram)
     if not path.is_file():
         train, *others = _ids(prepared)
         types = max(int(line.max()) for lines in (train, *others) for line in lines) + 1
         model = KneserNey(train, cfg.ngram, types)
         found = {"model": f"interpolated modified Kneser-Ney, {cfg.ngram}-gram", "unit": prepared.unit}
+        found["preprocessing"] = manifest["preprocessing"]
         for split, lines in zip(("valid", "test"), others, strict=True):
             nll = float(model.negative_log_likelihoods(lines).sum())
             found[f"{split}_perplexity"] = math.exp(nll / prepared.words(split))
@@ -150,9 +153,12 @@ def evaluate_ngram(cfg: DictConfig) -> Path:
     return path
 
 
-def reference_file(results: Path, name: str, checksum: str, order: int) -> Path:
-    """Where the scores of an n-gram on a prepared data set stand."""
-    return results / "references" / f"{safe_name(name)}-{checksum.rpartition(':')[2][:8]}-{order}gram.json"
+def reference_file(results: Path, data: Mapping[str, Any], preprocessing: Any, order: int) -> Path:
+    """``<results>/references/<data set>-<text>-<pieces>-<n>gram.json``: where the scores of an n-gram stand that was
+    counted on a text (``data`` has its name and checksum) as ``preprocessing`` cuts it."""
+    text = data["checksum"].rpartition(":")[2][:8]
+    pieces = sha256(json.dumps(check_preprocessing(preprocessing), sort_keys=True).encode())[:8]
+    return results / "references" / f"{safe_name(data['name'])}-{text}-{pieces}-{order}gram.json"
 
 
 def _ids(prepared: Prepared) -> list[list[np.ndarray]]:

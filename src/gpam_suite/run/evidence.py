@@ -203,4 +203,4 @@ def run(queue: Queue) -> int:
 def _start(script: str, *words: str) -> subprocess.Popen:
     """A script in a process that saves and stops when this one has ended, however."""
     command = [sys.executable, str(ROOT / "scripts" / script), *words]
-    return subprocess.Popen(command, cwd=ROOT, preexec_fn=die_with(os.getpid(), signal.SIGTERM))  # noqa: PLW1509
+    return subprocess.Popen(command, preexec_fn=die_with(os.getpid(), signal.SIGTERM))  # noqa: PLW1509

@@ -5,6 +5,7 @@ import datetime
 import json
 import logging
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,15 +117,19 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
 
 def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:
     """In a process that is not the first of several: wait until that one has prepared the data and written the
-    configuration, then train along, and write nothing."""
+    configuration, then train along, and write nothing. Asked to stop it goes on until that one has saved."""
     if is_finished(folder):
         return
     while not (folder / CONFIG).is_file():  # torchrun and srun stop the others when the first one fails
         time.sleep(0.2)
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-    with workers(cfg, folder, prepared.folder) as (worker,):
-        if worker.process.wait():
-            raise RunFailed(f"process {place.rank} of {place.world}: {worker.last_words()} (log: {worker.log})")
+    asked_to_stop = threading.Event()
+    with workers(cfg, folder, prepared.folder) as (worker,), when_stopped(asked_to_stop.set):
+        failed = worker.process.wait()
+    if asked_to_stop.is_set():
+        raise Preempted(f"process {place.rank} of {place.world}: the first one says how far the run was")
+    if failed:
+        raise RunFailed(f"process {place.rank} of {place.world}: {worker.last_words()} (log: {worker.log})")
 
 
 def _outcome(folder: Path, rank: int = 0) -> dict[str, Any] | None:

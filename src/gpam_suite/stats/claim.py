@@ -286,8 +286,8 @@ def _scored_by(aggregate: Aggregate) -> tuple[Any, ...]:
 
 def reference_score(results: Path, aggregate: Aggregate, order: int) -> float | None:
     """What an n-gram model of that order reaches on the test set of the experiment; None until it was counted."""
-    data = aggregate.reference["data"]
-    found = store.read(reference_file(results, data["name"], data["checksum"], order))
+    run = aggregate.reference
+    found = store.read(reference_file(results, run["data"], run.config.get("preprocessing", {}), order))
     return found and found[aggregate.metric]
 
 

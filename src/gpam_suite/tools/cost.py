@@ -25,6 +25,7 @@ from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
 from gpam_suite.data import Prepared
+from gpam_suite.data.options import check_preprocessing
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
 from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
@@ -98,7 +99,8 @@ def plan(cfg: DictConfig) -> None:
 
 def find_prepared(cfg: DictConfig) -> Prepared | None:
     """A finished preparation of the configuration's data in ``paths.data``; None where there is none."""
-    wanted = {key: OmegaConf.to_container(cfg[key], resolve=True) for key in ("dataset", "preprocessing")}
+    wanted = {"dataset": OmegaConf.to_container(cfg.dataset, resolve=True)}
+    wanted["preprocessing"] = check_preprocessing(cfg.preprocessing)
     for folder in sorted(Path(cfg.paths.data).glob(f"{cfg.dataset.name}-*")):
         try:
             prepared = Prepared.load(folder)
@@ -124,6 +126,8 @@ def workload(
     sizes = _vocabularies(cfg, prepared, vocabulary, assumed)
     model = build_on_meta(complete, *sizes)
     sample, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
+    if most is None:
+        raise UsageError("fairseq.dataset.max_tokens: got none, wanted a number: a plan counts by tokens an update")
     if sample or (prepared is not None and sentence is None):
         target, source = lengths(prepared, sample)
     else:
@@ -196,7 +200,8 @@ def _validation_tokens(cfg: DictConfig, prepared: Prepared | None, complete: Dic
         counts = prepared.manifest["splits"]["valid"]
         size = (counts.get("target") or counts)["tokens"]
     else:
-        size = OmegaConf.select(cfg, "dataset.expect.valid.tokens") or OmegaConf.select(cfg, "dataset.split.valid") or 0
+        known = "dataset.split.valid" if cfg.dataset.kind == "characters" else "dataset.expect.valid.tokens"
+        size = OmegaConf.select(cfg, known) or 0
         assumed.append(f"validation sets of {size:,} tokens" if size else "validations that take no time")
     every = complete.dataset.validate_interval_updates
     return size * (complete.optimization.max_update // every) if every else 0

@@ -45,8 +45,11 @@ def mirrored(name: str, paths: Mapping[str, Any]) -> Path | None:
 
 def checked_file(node: Any, key: str) -> Mapping[str, Any]:
     """``node``, the value of the option ``key``, if it describes a public file."""
-    if not isinstance(node, Mapping) or not {"mirror", "urls"} <= set(node):
+    known = isinstance(node, Mapping) and isinstance(node.get("mirror"), str) and isinstance(node.get("urls"), list)
+    if not known or not all(isinstance(url, str) for url in node["urls"]):
         raise UsageError(f"{key}: got {node!r}, wanted mirror (a path), urls (a list), and what is known: checksums")
+    if "archive" in node and not isinstance(node.get("member"), str):
+        raise UsageError(f"{key}: got an archive, wanted its member (a path inside it) as well")
     return node
 
 
@@ -62,37 +65,35 @@ def obtain_file(
 ) -> tuple[Path, str, str]:
     """One public file on this machine, its SHA-256, and where it came from.
 
-    ``file`` has ``mirror`` (path below ``paths.mirror``), ``urls`` (tried in turn), and what is known of its content:
-    ``checksums`` of the unpacked text, or with ``archive`` ``checksums`` and ``bytes`` of the file as it is (then the
-    SHA-256 is the file's as well, else that of the unpacked text). ``paths.offline`` keeps it from the network.
+    ``file`` has ``mirror`` (path below ``paths.mirror`` and below the folder of downloads, another mirror so), ``urls``
+    (tried in turn), and what is known of its content: ``checksums`` of the unpacked text, or with ``archive``
+    ``checksums`` and ``bytes`` of the file as it is (then the SHA-256 is the file's as well, else that of the unpacked
+    text). ``paths.offline`` keeps it from the network.
 
     Raises:
         UsageError: no source has it, or its checksum is none of the accepted ones.
     """
-    for name in (file["mirror"], *(url.rpartition("/")[2] for url in file["urls"])):
-        refuse_outside(name, f"data set {dataset}")
+    refuse_outside(file["mirror"], f"data set {dataset}")
     if path := mirrored(file["mirror"], paths):
         return path, _verified(path, file, archive), f"mirror:{file['mirror']}"
-    cache = Path(paths["data"]).expanduser().absolute() / DOWNLOADS / dataset
+    path = Path(paths["data"]).expanduser().absolute() / DOWNLOADS / file["mirror"]
+    earlier = [f"earlier download {path.name}"] if path.is_file() else []
     reasons = []
-    for url in file["urls"]:
-        path, origin = cache / url.rpartition("/")[2], url
+    for origin in [*earlier, *file["urls"]]:
         try:
-            if path.is_file():
-                origin = f"earlier download {path.name}"
-            elif paths.get("offline"):
-                reasons.append(f"{url}: not asked, paths.offline is set")
+            if origin in file["urls"] and paths.get("offline"):
+                reasons.append(f"{origin}: not asked, paths.offline is set")
                 continue
-            else:
-                _download(url, path, resume=bool(file.get("checksums")))
+            if origin in file["urls"]:
+                _download(origin, path, resume=bool(file.get("checksums")))
             digest = _verified(path, file, archive)
         except UsageError as error:
             path.unlink(missing_ok=True)  # a broken download must not stop the next attempt
-            reasons.append(f"{url}: {error}")
+            reasons.append(f"{origin}: {error}")
         except OSError as error:  # requests' exceptions are OSErrors
             if error.errno in NO_ROOM_OR_RIGHT:
                 raise
-            reasons.append(f"{url}: {type(error).__name__}")
+            reasons.append(f"{origin}: {type(error).__name__}")
         else:
             return path, digest, origin
         log.info("%s; trying what comes next", reasons[-1])

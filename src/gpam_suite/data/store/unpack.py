@@ -9,12 +9,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from gpam.errors import UsageError, did_you_mean
 
 MOST, RATIO = 1 << 28, 200  # bytes that any packed file may have unpacked, and times its own bytes (text: about 4)
 _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the latter of an archive without a file
 
 
 class _Unpacked(io.RawIOBase):
@@ -51,16 +52,20 @@ def _broken(path: Path, error: Exception) -> UsageError:
 
 
 def open_text(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
-    """A text file, unpacked on the way if its name ends in ``.gz``, or in ``.zip`` (an archive of one file).
+    """A text file, unpacked on the way if it is packed by gzip, bzip2 or xz, or a zip archive of one file, whatever its
+    name.
 
     Raises:
         UsageError: it is not there; or, while it is read, broken or of a size that no text has.
     """
     if not path.is_file():
         raise UsageError(f"text file {path} does not exist")
-    if path.suffix == ".gz":
-        return _opened(path, lambda _: gzip.GzipFile(path))
-    return _opened(path, lambda stack: _zipped(path, None, stack)) if path.suffix == ".zip" else path.open("rb")
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start.startswith(_ZIP):
+        return _opened(path, lambda stack: _zipped(path, None, stack))
+    opener = _opener(start)
+    return _opened(path, lambda _: opener(path, "rb")) if opener else path.open("rb")
 
 
 def open_member(archive: Path, member: str) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -95,7 +100,7 @@ def refuse_outside(member: str, where: str) -> None:
     """Refuse a name that could lead out of a folder that it is joined to."""
     path = PurePosixPath(member)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in member or "\0" in member:
-        raise UsageError(f"{where}: the name '{member}' leads out of the archive; wanted a path inside it")
+        raise UsageError(f"{where}: the name '{member}' leads out of the folder or archive; wanted a path inside it")
 
 
 def _zipped(archive: Path, member: str | None, stack: contextlib.ExitStack) -> BinaryIO:
@@ -125,11 +130,13 @@ def _tarred(archive: Path, member: str, stack: contextlib.ExitStack) -> BinaryIO
 def _plain(archive: Path, stack: contextlib.ExitStack) -> BinaryIO:
     """The tar of an archive, unpacked where it is packed (tarfile itself would not look at gzip's checksum)."""
     file = stack.enter_context(archive.open("rb"))
-    start = file.peek(6)
-    for mark, opener in _PACKED.items():
-        if start.startswith(mark):
-            return _limited(stack.enter_context(opener(file, "rb")), archive)
-    return file
+    opener = _opener(file.peek(6))
+    return _limited(stack.enter_context(opener(file, "rb")), archive) if opener else file
+
+
+def _opener(start: bytes) -> Callable[[Any, str], BinaryIO] | None:
+    """What unpacks a file that begins with ``start``; None where it is not packed."""
+    return next((opener for mark, opener in _PACKED.items() if start.startswith(mark)), None)
 
 
 def _absent(archive: Path, member: str, names: list[str]) -> UsageError:
