@@ -6,15 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gpam_suite.common.formatting import MISSING
 
-_TITLES_OF_TEXT = (
-    "Model, Status, Metric, Note, Mechanism, Formula, Row sum, Case, Contender, Ratio, Met, "
-    "Perturbation, Weights lie in, Negative, Source, Departs from its source, Cross, "
-    "Option, Default, Others, Meaning, Setting, Fact, Number, Experiment, "
-    "Quantity on the validation set, Row of the paper, What, Column, Stack, Claim, "
-    "The paper, Verdict, Trained?, Against, Inside the models"
-)
-_TEXT_COLUMNS = set(_TITLES_OF_TEXT.split(", "))
-"""Titles of columns that are set to the left."""
+_NUMBER = re.compile(r"[-+<−]?\s?\d")
 _CONTROLS = ("Cc", "Cs", "Zl", "Zp")
 _TAG = re.compile("<(?=[A-Za-z/!?])")
 
@@ -50,9 +42,11 @@ def code(lines: Iterable[str]) -> str:
 
 
 def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; a status column with nothing to say is left out, numbers are set to the right."""
+    """A Markdown table; a status column with nothing to say is left out, columns of numbers are set to the right."""
     if head[-1] == "Status" and all(line[-1] == MISSING for line in table):
         head, table = head[:-1], [line[:-1] for line in table]
-    rule = [":---" if title in _TEXT_COLUMNS else "---:" for title in head]
+    columns = [[line[place] for line in table if line[place] != MISSING] for place in range(len(head))]
+    numbers = [2 * sum(_NUMBER.match(cell) is not None for cell in column) >= len(column) for column in columns]
+    rule = ["---:" if right else ":---" for right in numbers]
     lines = [head, rule, *table]
     return "".join(f"| {' | '.join(inert(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

@@ -57,7 +57,7 @@ def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
 
 
 def _is_one_of(models: Sequence[str], row: Row) -> bool:
-    return row.model in models and row.has_own_options
+    return row.model in models and row.has_default_options
 
 
 def _score(aggregate: Aggregate, row: Row) -> float:

@@ -81,7 +81,7 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
         lines.append("Softmax was not run in this experiment, so there are no differences and no ratios.")
     else:
         lines += _on_differences(aggregate, aggregate.baseline)
-    if not all(row.has_own_options for row in aggregate.rows):
+    if not all(row.has_default_options for row in aggregate.rows):
         lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
     if kind := aggregate.reference["protocol"].get("references"):
         lines.append(f"BLEU of {kind} text as it is: comparable only with scores of the same tokens, not of raw text.")

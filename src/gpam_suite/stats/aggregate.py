@@ -52,7 +52,7 @@ class Row:
         return self.model, self.overrides_label
 
     @property
-    def has_own_options(self) -> bool:
+    def has_default_options(self) -> bool:
         """Whether its options are those of its file in ``configs/model/``."""
         return self.overrides_label == DEFAULT_OPTIONS
 
@@ -132,7 +132,7 @@ class Aggregate:
 
     def row_of(self, model: str, seeds: int = ENOUGH_SEEDS) -> Row | None:
         """The model's row with its own options, where ``seeds`` of its seeds finished."""
-        rows = (row for row in self.rows if row.model == model and row.has_own_options)
+        rows = (row for row in self.rows if row.model == model and row.has_default_options)
         return next((row for row in rows if len(row.finished) >= seeds), None)
 
     def goodness(self, row: Row) -> float | None:
@@ -216,7 +216,7 @@ def aggregate(records: list[Record]) -> Aggregate:
     rows = [_row(*key, group, key[0] in varied, changes[group[0]]) for key, group in groups.items()]
     rows.sort(key=lambda row: (min(map(_started, row.records)), *row.key))
     softmax = [row for row in rows if row.model == BASELINE and not _ATTENTION.search(row.overrides_label)]
-    default = [row for row in softmax if row.has_own_options]
+    default = [row for row in softmax if row.has_default_options]
     baseline = next(iter(default or softmax), None)
     ordered = ([baseline] if baseline else []) + [row for row in rows if row is not baseline]
     return Aggregate(records[0]["experiment"], records[0]["task"], tuple(ordered), baseline, usual)

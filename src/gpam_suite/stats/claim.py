@@ -157,7 +157,7 @@ def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
 
 def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
     aggregate = there[claim.experiment]
-    rows = {row.model: row for row in aggregate.rows if row.has_own_options}
+    rows = {row.model: row for row in aggregate.rows if row.has_default_options}
     if aggregate.baseline is None or claim.model not in rows:
         return None
     effect = claim.effect(aggregate.metric)
@@ -222,7 +222,7 @@ def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary:
 
 
 def _name(row: Row) -> str:
-    return row.model if row.has_own_options else f"{row.model} ({row.overrides_label})"
+    return row.model if row.has_default_options else f"{row.model} ({row.overrides_label})"
 
 
 def _corrected(comparisons: list[Comparison | None]) -> list[Comparison]:
