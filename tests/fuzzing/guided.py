@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzzing.target import memory_folder
-from gpam_suite.records.environment import ROOT
+from gpam_suite.common.places import ROOT
 
 CASES = {
     "text": 32_000,

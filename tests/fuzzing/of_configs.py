@@ -12,7 +12,8 @@ from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.of_records import changed
 from fuzzing.target import Target
-from gpam_suite.config.compose import CONFIGS, check, folder_of, identity, stored
+from gpam_suite.common.places import CONFIGS
+from gpam_suite.config.compose import check, folder_of, identity, stored
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.data.dataset import check_dataset, check_fit
 from gpam_suite.data.kinds.sources import KINDS

@@ -12,7 +12,7 @@ from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.of_records import changed
 from fuzzing.target import Target
-from gpam_suite.data.text.lines import sha256
+from gpam_suite.common.files import sha256
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 
 

@@ -24,8 +24,8 @@ from gpam_suite.benchmark.models import case_of
 from gpam_suite.benchmark.page import measured, pages, rows
 from gpam_suite.benchmark.profiling import peak_bytes, profiled, time_shares
 from gpam_suite.benchmark.run import chosen, measure, shape_of
+from gpam_suite.common.places import ROOT
 from gpam_suite.records import environment
-from gpam_suite.records.environment import ROOT
 from gpam_suite.tools.catalogue import catalogue
 
 CONFIG = OmegaConf.load(ROOT / "configs" / "benchmark.yaml")

@@ -10,9 +10,10 @@ import pytest
 from data_helpers import ENGLISH, GERMAN, PLAIN, monolingual, parallel, preparations
 from omegaconf import OmegaConf
 
+from gpam_suite.common.files import file_sha256
 from gpam_suite.data import build, prepare
 from gpam_suite.data.store import atomic
-from gpam_suite.data.text.lines import file_sha256, read_lines
+from gpam_suite.data.text.lines import read_lines
 
 
 def decoded(folder, split, dictionary, stem=None):

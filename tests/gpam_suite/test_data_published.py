@@ -11,11 +11,12 @@ from collections import Counter
 import pytest
 from data_helpers import PLAIN, ROOT, mirror, node
 
+from gpam_suite.common.files import file_sha256
 from gpam_suite.data import prepare
 from gpam_suite.data.binarise import BIN, IDX, binarise, build_dictionary, load_ids
 from gpam_suite.data.store.stages import Piece, Stages
 from gpam_suite.data.text.counting import count
-from gpam_suite.data.text.lines import file_sha256, read_lines
+from gpam_suite.data.text.lines import read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, segment
 from gpam_suite.data.workers import Workers
 

@@ -11,8 +11,8 @@ from record_factory import failed, make_record
 from runs import TINY_LM, call, until, write_text
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import CONFIGS, check, composed, folder_of
-from gpam_suite.records.environment import ROOT
+from gpam_suite.common.places import CONFIGS, ROOT
+from gpam_suite.config.compose import check, composed, folder_of
 from gpam_suite.records.folder import append_history, write_record
 from gpam_suite.run import evidence
 from gpam_suite.run.command_line import RunFailed

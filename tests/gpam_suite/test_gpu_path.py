@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.benchmark import run as benchmark
-from gpam_suite.config.compose import CONFIGS, composed
+from gpam_suite.common.places import CONFIGS
+from gpam_suite.config.compose import composed
 from gpam_suite.run.worker import _distribute
 
 CASES = OmegaConf.load(CONFIGS / "benchmark.yaml").defined

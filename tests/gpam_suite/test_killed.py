@@ -13,8 +13,8 @@ from runs import TINY_LM, alive, places, until, write_text
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
+from gpam_suite.common.places import ROOT
 from gpam_suite.config.run_paths import WORKER_LOG
-from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import HISTORY
 from gpam_suite.run.run import run
 

@@ -15,8 +15,9 @@ from hydra.types import RunMode
 from runs import TINY_LM, composed, places, run_here, until, write_text
 
 from gpam.errors import UsageError
+from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.stopping import STOPPED_EXIT
-from gpam_suite.config.compose import CONFIGS, check, fairseq_config, folder_of, identity
+from gpam_suite.config.compose import check, fairseq_config, folder_of, identity
 from gpam_suite.config.device_batches import PRECISIONS, shared
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import rank_log

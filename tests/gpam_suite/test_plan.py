@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpam.attention import functional
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
-from gpam_suite.config.compose import CONFIGS
+from gpam_suite.common.places import CONFIGS
 from gpam_suite.data import prepare
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records

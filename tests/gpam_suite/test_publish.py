@@ -10,10 +10,10 @@ from record_factory import add_config, add_document_scores, add_history, failed,
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
+from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records import archives
-from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import append_history, read_history, read_records
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.report.publish import PART, pages_of, publish, remake

@@ -8,7 +8,7 @@ import sys
 import pytest
 from data_helpers import node
 
-from gpam_suite.records.environment import ROOT
+from gpam_suite.common.places import ROOT
 
 
 def asked(*words, mirror=None, scripts=ROOT / "scripts"):

@@ -4,7 +4,7 @@ import pytest
 from record_factory import add_config, failed, make_record, store
 from runs import composed
 
-from gpam_suite.records.environment import PUBLISHED
+from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.folder import append_history, read_records
 from gpam_suite.report.page import build
 from gpam_suite.report.tuning_grid import tuning

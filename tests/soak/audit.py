@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from gpam.errors import UsageError
-from gpam_suite.records.environment import ROOT
+from gpam_suite.common.places import ROOT
 from soak.parts import Figures
 
 SAYS = re.compile(

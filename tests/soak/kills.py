@@ -16,9 +16,9 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from runs import TINY_LM, TINY_NMT, composed, places, write_text
 
+from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import folder_of
-from gpam_suite.records.environment import ROOT
 from soak.bits import compared, differences, tables_differ
 from soak.parts import Figures
 

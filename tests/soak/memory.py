@@ -10,7 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from runs import TINY_LM, composed, places, run_here, train_here, write_text
 
-from gpam_suite.records.environment import ROOT
+from gpam_suite.common.places import ROOT
 from soak.parts import Figures
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gpam_suite.common.files import write_atomically
+from gpam_suite.common.places import ROOT
 from gpam_suite.records import environment
 from soak.parts import Part, named
 
-PAGE = environment.ROOT / "docs" / "reliability.md"
-RECORDS = environment.ROOT / "results" / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
+RECORDS = ROOT / "results" / "reliability.json"
 """Name of a part to its record."""
 _ROW = re.compile(r"^\| (?P<promise>.+) \| (?P<test>`[^`]+`) \| .*`make soak PARTS=(?P<part>[\w-]+)`.* \|$", re.M)
 

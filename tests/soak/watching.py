@@ -17,7 +17,7 @@ from runs import TINY_LM, composed, places, train_here, write_text
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gpam_suite.config.compose import CONFIGS
+from gpam_suite.common.places import CONFIGS
 from soak.parts import Figures
 
 _SIZE = {"decoder_layers": 6, "decoder_embed_dim": 128, "decoder_ffn_embed_dim": 256, "decoder_attention_heads": 4}

@@ -15,7 +15,7 @@ from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.profiling import SHARES
 from gpam_suite.common.formatting import MISSING, number
 from gpam_suite.common.markup import markdown
-from gpam_suite.config.compose import CONFIGS
+from gpam_suite.common.places import CONFIGS
 from gpam_suite.records.environment import commit
 from gpam_suite.report.plotting import BASELINE_DASH, GREY, Plot, legend_below, logarithmic, look, render
 from gpam_suite.report.tables import csv_text, six_digits

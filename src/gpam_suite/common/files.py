@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and texts as names of files."""
+"""Files that are there whole or not at all, their checksums, and texts as names of files."""
 
 import contextlib
 import hashlib
@@ -22,6 +22,17 @@ def safe_name(text: str) -> str:
         digest = hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:8]
         name = f"{name[: _LONGEST_NAME - 9]}-{digest}"
     return name
+
+
+def sha256(content: bytes) -> str:
+    """Hexadecimal SHA-256."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:

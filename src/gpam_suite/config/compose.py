@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.options import finite, mapping, one_of, whole_number
+from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
@@ -53,7 +54,6 @@ _RANGES = {
     ),
 }
 """Options of fairseq to what their values have to be."""
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
 def composed(*overrides: str, root: str = "train") -> DictConfig:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.build import build
@@ -19,7 +20,6 @@ from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import make, remove_abandoned, unchanged, unwritable
 from gpam_suite.data.store.stages import Stages
-from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.workers import Workers
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import file_sha256, sha256
 from gpam_suite.common.strict_json import read_summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.run_paths import CHECKPOINTS
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.store.atomic import described
-from gpam_suite.data.text.lines import file_name, file_sha256, lines_of, read_lines, sha256
+from gpam_suite.data.text.lines import file_name, lines_of, read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation
 
 MANIFEST = "manifest.json"

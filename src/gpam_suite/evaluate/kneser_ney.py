@@ -24,13 +24,13 @@ import numpy as np
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError
-from gpam_suite.common.files import safe_name, write_atomically
+from gpam_suite.common.files import safe_name, sha256, write_atomically
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.binarise import EOS_ID, RESERVED
 from gpam_suite.data.options import SPLITS, check_preprocessing
-from gpam_suite.data.text.lines import file_name, read_lines, sha256
+from gpam_suite.data.text.lines import file_name, read_lines
 
 log = logging.getLogger(__name__)
 _FALLBACK = (0.0, 0.5, 1.0, 1.5)

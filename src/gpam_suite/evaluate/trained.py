@@ -8,11 +8,11 @@ from omegaconf import DictConfig
 from torch import nn
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import file_sha256
 from gpam_suite.config.compose import fairseq_config, identity, stored
 from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
-from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.checkpoint import load_model
 from gpam_suite.records.folder import Record, check_hash, read_record

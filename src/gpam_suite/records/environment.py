@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 
 from gpam import processor
+from gpam_suite.common.places import ROOT
 
 PACKAGES = (
     "torch",
@@ -26,8 +27,6 @@ PACKAGES = (
     "sentencepiece",
 )
 _PLACES = ("paths.", "hydra", "launcher=", "tracking.")
-ROOT = Path(__file__).resolve().parents[3]
-PUBLISHED = ROOT / "results"
 
 
 def versions() -> dict[str, str]:

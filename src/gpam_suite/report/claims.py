@@ -10,7 +10,7 @@ from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, number, p_number, percent
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.environment import PUBLISHED
+from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, short_table

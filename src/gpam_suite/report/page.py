@@ -8,10 +8,10 @@ from urllib.parse import quote
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, write_files
 from gpam_suite.common.markup import inert
+from gpam_suite.common.places import PUBLISHED
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.inside import store
 from gpam_suite.records import archives
-from gpam_suite.records.environment import PUBLISHED
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.panels import theory

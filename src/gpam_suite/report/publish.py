@@ -16,10 +16,10 @@ import yaml
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import write_files
+from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
-from gpam_suite.records.environment import PUBLISHED, ROOT
 from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_each, read_history
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.report import early

@@ -21,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.markup import shown
+from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
-from gpam_suite.config.compose import CONFIGS
 from gpam_suite.config.trust import guarded_composition
 
 USAGE_ERROR = 2

@@ -27,10 +27,10 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
 from gpam_suite.common.options import one_of, several, whole_number
+from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
 from gpam_suite.records import archives
-from gpam_suite.records.environment import ROOT
 from gpam_suite.records.folder import RECORD, read_history, read_record
 from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_option
 

@@ -19,11 +19,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gpam.errors import UsageError
+from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import die_with, ended_by
 from gpam_suite.config.compose import fast
 from gpam_suite.config.device_batches import devices
 from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
-from gpam_suite.records.environment import ROOT
 
 FIRST_PORT, PORTS = 20000, 20000  # of SLURM jobs, by their number
 _HOST = "127.0.0.1"

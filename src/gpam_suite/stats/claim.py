@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.config.compose import CONFIGS
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside import store
 from gpam_suite.records.folder import Record

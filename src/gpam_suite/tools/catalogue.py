@@ -7,7 +7,7 @@ from pathlib import Path
 from gpam.attention import Site, mechanism_class, names
 from gpam_suite.common.formatting import MISSING, plural
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.environment import ROOT
+from gpam_suite.common.places import ROOT
 
 PAGE = ROOT / "docs" / "mechanisms.md"
 MEASURED = ROOT / "results" / "benchmark" / "benchmark.csv"

@@ -7,12 +7,11 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
 from gpam.errors import UsageError
-from gpam_suite.common.files import write_atomically, write_files
+from gpam_suite.common.files import file_sha256, write_atomically, write_files
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
-from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.environment import commit

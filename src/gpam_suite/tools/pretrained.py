@@ -26,13 +26,13 @@ from torch import Tensor
 
 from gpam.errors import UsageError
 from gpam_suite.common import strict_json
+from gpam_suite.common.files import file_sha256
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.config.trust import refuse_code
 from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.text.encoding import Encoder
-from gpam_suite.data.text.lines import file_sha256
 from gpam_suite.data.text.segmentation import BPE_FILES, Tokenizer, undo_segmentation
 from gpam_suite.evaluate.language_model import LanguageModelScore, token_nll
 from gpam_suite.evaluate.translation import decoding_options, sentences_of, translate_sentences

@@ -17,8 +17,8 @@ from random import Random
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.common.options import whole_number
-from gpam_suite.data.text.lines import sha256
 
 LANGUAGES = ("de", "en")
 Pair = tuple[str, str]  # German, English

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.text.lines import sha256
 
 # A word is a run of letters with apostrophes inside, a run of digits, or any other sign by itself.
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_+")

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, documents, pairs, python_docs, recall
 from gpam_suite.data.kinds.texts import Part, Text, archive, corpora
@@ -15,15 +16,7 @@ from gpam_suite.data.options import SPLITS, sides
 from gpam_suite.data.store.download import checked_file, checksum, mirrored, obtain, obtain_file
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.store.unpack import open_member
-from gpam_suite.data.text.lines import (
-    file_name,
-    read_lines,
-    sha256,
-    stream_lines,
-    verified,
-    wikitext_documents,
-    write_lines,
-)
+from gpam_suite.data.text.lines import file_name, read_lines, stream_lines, verified, wikitext_documents, write_lines
 
 Key = tuple[str, str | None]  # split, language or None
 Node = Mapping[str, Any]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import file_sha256
 from gpam_suite.common.strict_json import read_summed, summed
-from gpam_suite.data.text.lines import file_sha256
 
 log = logging.getLogger(__name__)
 

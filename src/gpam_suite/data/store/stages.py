@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpam_suite.common.files import sha256
 from gpam_suite.data.store.atomic import described, make, remove_abandoned, unchanged
-from gpam_suite.data.text.lines import sha256
 from gpam_suite.data.workers import Workers
 
 STAGES = "stages"

@@ -1,6 +1,5 @@
 """Reading and writing text: strict UTF-8, one sentence (or paragraph) a line, lines ended by a line feed."""
 
-import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.data.store.unpack import open_text
 
 # Top-level heading of the WikiText format (` = Title = `); lower levels repeat the sign (` = = Title = = `).
@@ -69,11 +69,6 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def sha256(content: bytes) -> str:
-    """Hexadecimal SHA-256."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def verified(lines: Iterable[str], accepted: Sequence[str], what: str) -> str:
     """The SHA-256 of lines, each with its line feed: the same whatever file they came from.
 
@@ -85,12 +80,6 @@ def verified(lines: Iterable[str], accepted: Sequence[str], what: str) -> str:
         wanted = ", ".join(accepted)
         raise UsageError(f"{what} with sha256:{found}, wanted one of {wanted}; remove the file and get it again")
     return found
-
-
-def file_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def wikitext_documents(lines: Iterable[str]) -> list[int]:
