@@ -13,6 +13,7 @@ import pytest
 from data_helpers import PLAIN, parallel, preparations
 from runs import alive, until
 
+from gpam_suite.common.lock import locked
 from gpam_suite.common.strict_json import summed
 from gpam_suite.data import prepare, workers
 from gpam_suite.data.store import atomic
@@ -64,7 +65,7 @@ def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
         folder.mkdir()
         (folder / "whole").write_text(summed({"files": {}, "of": folder.name}))
     (stage / "whole").unlink()
-    with atomic.locked(tmp_path):
+    with locked(tmp_path):
         threads = [threading.Thread(target=atomic.publish, args=(one, stage, "whole")) for one in (first, second)]
         for thread in threads:
             thread.start()
@@ -89,14 +90,14 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
 
 def test_locks_are_those_of_files_that_are_open_for_writing(tmp_path, monkeypatch):
     """Else NFS has none; what stands in for it here refuses them as it does."""
-    flock = atomic.fcntl.flock
+    flock = fcntl.flock
 
     def of_nfs(descriptor, operation):
         if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         flock(descriptor, operation)
 
-    monkeypatch.setattr(atomic.fcntl, "flock", of_nfs)
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
     prepared = prepare(parallel(tmp_path / "raw"), BPE, {"data": tmp_path / "data"})
     assert not list(tmp_path.rglob("*.tmp")) and not list(prepared.folder.rglob(".lock"))
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, tiny, write_text
 
 from gpam.errors import UsageError
+from gpam_suite.common.lock import locked
 from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
 from gpam_suite.data.store import atomic
@@ -27,7 +29,6 @@ from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.run.command_line import RunFailed
-from gpam_suite.run.lock import locked
 from gpam_suite.run.run import run
 
 
@@ -98,9 +99,9 @@ def test_a_finished_run_is_skipped(lm):
 
 def test_two_processes_do_not_share_a_folder(lm):
     _, folder = lm
-    with locked(folder), pytest.raises(UsageError, match="another process"), locked(folder):
+    with locked(folder), pytest.raises(UsageError, match="another process"), locked(folder, wait=False):
         pass
-    with locked(folder):
+    with locked(folder, wait=False):
         pass
 
 
@@ -108,14 +109,14 @@ def test_a_lock_that_cannot_be_had_is_named(tmp_path, monkeypatch):
     """A link in its place is not opened; a file system may have none."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="remove it if it is a link"), locked(tmp_path / "run"):
+    with pytest.raises(UsageError, match="is a link, wanted a plain file; remove it"), locked(tmp_path / "run"):
         pass
     assert not (tmp_path / "elsewhere").exists()
 
     def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(UsageError, match="a file system without locks"), locked(tmp_path):
         pass
     with pytest.raises(UsageError, match="a file system without locks"), atomic.unfinished(tmp_path, "x"):

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
+from gpam_suite.common.lock import locked
 from gpam_suite.common.options import one_of
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
@@ -30,7 +31,6 @@ from gpam_suite.records.folder import is_finished, read_history, read_record, wr
 from gpam_suite.records.history_rows import summary
 from gpam_suite.records.schema import PARAMETERS
 from gpam_suite.run.command_line import RunFailed
-from gpam_suite.run.lock import locked
 from gpam_suite.run.members import Progress
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
 from gpam_suite.run.tracking import MODES, Tracker
@@ -58,7 +58,7 @@ def run(cfg: DictConfig) -> float | None:
     _check_writable(folder)
     if place is not None and place.rank > 0:
         return _follow(cfg, folder, place)
-    with locked(folder), _nothing_left_of_a_mistake(folder), when_stopped(stop_now):
+    with locked(folder, wait=False), _nothing_left_of_a_mistake(folder), when_stopped(stop_now):
         remove_unfinished(folder)
         if is_finished(folder):
             record = read_record(folder)

@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
+from gpam_suite.common.lock import locked
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, identity, model_options
@@ -26,7 +27,6 @@ from gpam_suite.config.identity import config_hash
 from gpam_suite.data.options import plain
 from gpam_suite.records.folder import read_history
 from gpam_suite.run.command_line import RunFailed
-from gpam_suite.run.lock import locked
 from gpam_suite.run.run import run
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def search(cfg: DictConfig) -> None:
     settings = config_hash({**identity(base), "options": options})
     folder = Path(cfg.paths.results) / "searches" / safe_name(cfg.search.name)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with locked(folder, wait=False):
         study = _study(folder, cfg.search.name, settings)
         _queue_what_was_killed(study)
         while (number := len(_done(study))) < cfg.trials:

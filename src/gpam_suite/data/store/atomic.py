@@ -4,7 +4,6 @@ Each has a file that says what it is, its *summary*, with the checksums of its `
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -15,6 +14,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256
+from gpam_suite.common.lock import locked
 from gpam_suite.common.strict_json import read_summed, summed
 
 log = logging.getLogger(__name__)
@@ -63,33 +63,6 @@ def unwritable(folder: Path, error: OSError) -> UsageError:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes that lock ``folder`` out; the lock ends with the process, however that ends.
-
-    It is that of ``folder/.lock``: NFS locks only what is open for writing, which a folder cannot be.
-
-    Raises:
-        OSError: the folder is not there, or cannot be written.
-        BlockingIOError: another process has it, and ``wait`` is false.
-        UsageError: the file system has no locks.
-    """
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            raise UsageError(
-                f"{folder} lies on a file system without locks ({error.strerror}), so two processes could write there "
-                "at once; set paths.data and paths.results to another"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
 def unfinished(root: Path, name: str) -> Iterator[Path]:
     """A new folder below ``root`` to work in, removed in the end unless it was renamed.
 
@@ -114,7 +87,7 @@ def unfinished(root: Path, name: str) -> Iterator[Path]:
 def remove_abandoned(root: Path) -> None:
     """Remove the unfinished folders below ``root`` whose process is gone."""
     for folder in root.glob(".*.tmp"):
-        with contextlib.suppress(OSError), locked(root):
+        with contextlib.suppress(OSError, UsageError), locked(root):
             with locked(folder, wait=False):
                 pass
             shutil.rmtree(folder, ignore_errors=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.failures import NO_ROOM_OR_RIGHT
+from gpam_suite.common.lock import locked
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.atomic import locked
 from gpam_suite.data.store.unpack import open_text, refuse_outside
 
 log = logging.getLogger(__name__)

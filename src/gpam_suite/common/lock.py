@@ -1,0 +1,44 @@
+"""One process at a time in a folder."""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpam.errors import UsageError
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Keep other processes that lock ``folder`` out; the lock ends with the process, however that ends.
+
+    It is that of ``folder/.lock``: NFS locks only what is open for writing, which a folder cannot be.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written.
+        UsageError: another process has it, and ``wait`` is false; the lock is a link; the file system has no locks.
+    """
+    file = folder / ".lock"
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UsageError(f"{file} is a link, wanted a plain file; remove it") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"another process is working on {folder}; wait for it, or stop it, and try again"
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"{folder} lies on a file system without locks ({error.strerror}), so two processes could write there "
+                "at once; set paths.data and paths.results to another"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
