@@ -41,5 +41,6 @@ class _Once(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         raise RuntimeError(
             "a second derivative (create_graph=True) through a fused attention backend or cross entropy by chunks, "
-            "which have none: use backend='reference', and switch the fast step off (gpu.fast=false, GPAM_FAST=0)"
+            "which have none: use backend='reference' (of a module: layer.mechanism.backend = 'reference'), and switch "
+            "the fast step off (gpu.fast=false, GPAM_FAST=0)"
         )

@@ -53,6 +53,7 @@ class GPAMMultiheadAttention(MultiheadAttention):
         if before_softmax:
             raise NotImplementedError("before_softmax has no meaning for a mechanism that is not one softmax")
         self.mechanism.retain_dropout = self.dropout_module.apply_during_inference
+        self.mechanism.set_dropout(self.dropout_module.p)
         target, batch, _ = query.shape
         state = None if incremental_state is None else self._get_input_buffer(incremental_state)
         if static_kv and state and "prev_key" in state:
@@ -130,7 +131,8 @@ def is_causal(attn_mask: Tensor) -> bool:
     leading_square = square and attn_mask.storage_offset() == 0 and attn_mask.stride() == buffer.stride()
     if not leading_square:
         buffer = attn_mask
-    if getattr(buffer, "_gpam_causal_at", None) != buffer._version:
+    version = None if buffer.is_inference() else buffer._version  # without one it is looked at each time
+    if version is None or getattr(buffer, "_gpam_causal_at", None) != version:
         size = buffer.shape[-1]
         causal = torch.full((size, size), float("-inf"), dtype=buffer.dtype, device=buffer.device).triu(1)
         if buffer.shape != causal.shape or not torch.equal(buffer, causal):
@@ -138,5 +140,5 @@ def is_causal(attn_mask: Tensor) -> bool:
                 f"an attn_mask of shape {tuple(attn_mask.shape)} that is not causal: only fairseq's causal mask and "
                 "key_padding_mask are supported"
             )
-        buffer._gpam_causal_at = buffer._version
+        buffer._gpam_causal_at = version
     return True

@@ -63,6 +63,8 @@ class GPAMTranslationModel(TransformerModelBase):
     def build_model(cls, cfg: Any, task: Any) -> "GPAMTranslationModel":
         flat = Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
         check_heads(flat, "encoder", "decoder")
+        if flat.cross_self_attention:
+            raise UsageError("cross_self_attention is not supported by gpam attention: leave it out")
         _widths_follow_decoder(flat)
         stock = super().build_model(TransformerConfig.from_namespace(flat), task)
         return install_attention(stock, *attention_and_options(flat), backend=flat.attention_backend)

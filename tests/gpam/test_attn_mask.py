@@ -90,20 +90,34 @@ def test_gradients_of_inputs_and_bias(backend, causal):
     assert torch.autograd.gradcheck(attend, (q, q_neg, k, v, bias), **ONE_DIRECTION)
 
 
+@pytest.mark.parametrize("kind", ["boolean", "-inf", "least"])
 @every_name
-def test_a_row_that_a_mask_hides_whole_is_zero_and_passes_no_gradient(case):
+def test_a_row_that_a_mask_hides_whole_is_zero_and_passes_no_gradient(case, kind):
     called = Called(case)
     given = inputs().map(lambda tensor: tensor.requires_grad_())
     hidden = torch.zeros(5, 5, dtype=torch.bool)
     hidden[2] = True
+    if kind != "boolean":
+        filled = float("-inf") if kind == "-inf" else torch.finfo(torch.float64).min
+        hidden = torch.zeros(5, 5, dtype=torch.float64).masked_fill(hidden, filled)
     mechanism = called.mechanism
     if mechanism.needs_every_layer or not mechanism.mixes_only:
         pytest.skip("adds more than its weights times the values")
     for need_weights in (False, True):
         output, _ = mechanism(given.q, given.k, given.v, attn_mask=hidden, need_weights=need_weights)
         assert not output[:, :, 2].any()
-        (gradient,) = torch.autograd.grad(output.sum(), given.q)
-        assert gradient.isfinite().all() and not gradient[:, :, 2].any()
+        gradients = torch.autograd.grad(output.sum(), [given.q, given.k, given.v], allow_unused=True)
+        assert all(gradient.isfinite().all() for gradient in gradients if gradient is not None)
+        assert not gradients[0][:, :, 2].any()
+
+
+@pytest.mark.parametrize("backend", ["sdpa", "reference"])
+def test_a_row_that_floats_hide_whole_passes_no_gradient_through_any_backend(backend):
+    q, k, v = (torch.randn(2, 2, 4, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mask = torch.zeros(4, 4, dtype=torch.float64)
+    mask[1] = float("-inf")
+    sum_of_softmaxes((q, q), k, v, (1.4, -0.7), attn_mask=mask, backend=backend).sum().backward()
+    assert all(tensor.grad.isfinite().all() for tensor in (q, k, v)) and not q.grad[:, :, 1].any()
 
 
 @every_name

@@ -418,7 +418,8 @@ def test_contranorm_that_nobody_calls_behind_the_block_says_so():
     for _ in range(2):  # as in a model: nothing to say
         mechanism(given.q, given.k, given.v)
         mechanism.after_block(given.x)
-    mechanism(given.q, given.k, given.v)
+    mechanism.eval()(given.q, given.k, given.v)  # looked at by itself
+    mechanism.train()(given.q, given.k, given.v)
     with pytest.warns(UserWarning, match=r"'contranorm' is softmax by itself: call after_block\(x\)"):
         mechanism(given.q, given.k, given.v)
 
@@ -447,7 +448,7 @@ def test_equal_lambdas_are_one_number_that_keeps_the_sum():
     given = inputs(dtype=torch.float32)
     mechanism(given.q, given.k, given.v)[0].square().sum().backward()
     optimiser.step()
-    assert mechanism.lambda_pos is mechanism.lambda_neg and abs(mechanism.lambda_pos.item() - 0.5) > 1e-3
+    assert -mechanism.weight_neg == mechanism.lambda_pos and abs(mechanism.lambda_pos.item() - 0.5) > 1e-3
     assert mechanism.row_sum().item() == pytest.approx(1.0)
     for options in ({"lambda_pos": 0.2}, {"combination": "plain"}):
         with pytest.raises(UsageError, match=r"keeps a row's sum at 1: got lambda_pos .*, wanted equal lambdas"):

@@ -164,6 +164,14 @@ def llama(hf):
     return hf.LlamaForCausalLM(hf.LlamaConfig(**sizes))
 
 
+def bart(hf):
+    """An encoder and a decoder, whose cross attention nothing but its name tells."""
+    sizes = {"d_model": 16, "max_position_embeddings": 16, "vocab_size": 40, "pad_token_id": 0, "eos_token_id": 1}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 2, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 32}
+    return hf.BartForConditionalGeneration(hf.BartConfig(**sizes))
+
+
 MODELS = [gpt2, bert, vit, llama]
 
 
@@ -223,6 +231,39 @@ def test_generation_with_its_cache_is_generation_without(make, hf):
     assert_close(torch.stack(cached.scores), torch.stack(anew.scores), rtol=1e-4, atol=1e-5)
 
 
+def test_a_static_caches_empty_places_are_not_seen(hf):
+    """What is generated with it is what is generated without a cache, and with both lambdas 0 the old model's."""
+    model, inputs = built(gpt2, hf), {"input_ids": given(gpt2)["input_ids"]}
+    generate = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0, **inputs}
+    generate |= {"output_scores": True, "return_dict_in_generate": True}
+    static = {"cache_implementation": "static", "disable_compile": True}
+    old = torch.stack(model.generate(use_cache=False, **generate).scores)
+    for lambdas, same in ((0.0, True), (0.5, False)):
+        convert(model, "dagpam", lambda_pos=lambdas, lambda_neg=lambdas)
+        anew = torch.stack(model.generate(use_cache=False, **generate).scores)
+        assert_close(torch.stack(model.generate(**generate, **static).scores), anew, rtol=1e-4, atol=1e-5)
+        assert torch.allclose(anew, old, rtol=1e-4, atol=1e-5) == same
+
+
+def test_attention_from_decoder_to_encoder_is_cross_attention(hf):
+    model = built(bart, hf)
+    ids = torch.tensor([[5, 6, 7, 8], [9, 7, 0, 0]])
+    inputs = {"input_ids": ids, "attention_mask": (ids > 0).long(), "decoder_input_ids": torch.tensor([[1, 5], [1, 9]])}
+    want = model(**inputs).logits
+    done = convert(model, "shaped")  # softmax stands across
+    assert {path.rpartition(".")[2]: now for path, now in done.replaced.items()} == {
+        "self_attn": "Shaped",
+        "encoder_attn": "Softmax",
+    }
+    places = {path: module.gpam.site for path, module in model.named_modules() if hasattr(module, "gpam")}
+    assert [(site.role, site.layer, site.layers) for site in places.values()] == [
+        *(("encoder", 0, 2), ("encoder", 1, 2)),
+        *(("decoder", 0, 2), ("cross", 0, 2), ("decoder", 1, 2), ("cross", 1, 2)),
+    ]
+    convert(model, "dagpam", **ZERO)
+    assert_close(model(**inputs).logits, want, rtol=1e-4, atol=1e-5)
+
+
 def test_grouped_queries_against_the_formula(hf):
     """One layer's attention of a Llama by hand, in float64: projections, rotation, both softmaxes, output."""
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -252,7 +293,10 @@ def test_grouped_queries_against_the_formula(hf):
 @pytest.mark.parametrize("name", ["neutreno", "gfsa", "differential", "nap", "sigmoid", "shaped"])
 def test_other_mechanisms_in_gpt2(name, hf):
     model, inputs = built(gpt2, hf), given(gpt2)
+    before = model(**inputs).logits
     convert(model, name)
+    begins_as_softmax = torch.allclose(model(**inputs).logits, before, rtol=1e-3)
+    assert begins_as_softmax == (name == "gfsa")
     model.train()
     loss = model(**inputs, labels=inputs["input_ids"]).loss
     loss.backward()

@@ -264,6 +264,56 @@ def test_distributed_data_parallel_averages_every_gradient(tmp_path):
             assert_close(gradient, parameter.grad)
 
 
+def test_dropout_that_is_changed_is_changed():
+    torch.manual_seed(0)
+    layer, x = MultiheadAttention(8, 2, dropout=0.5, batch_first=True), torch.randn(2, 5, 8)
+    assert not torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
+    layer.dropout = 0.0
+    assert torch.equal(layer(x, x, x)[0], layer(x, x, x)[0])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_one_input_is_mapped_by_one_product(batch_first, monkeypatch):
+    layer, x, maps = MultiheadAttention(8, 2, "softmax", batch_first=batch_first), torch.randn(4, 5, 8), []
+    linear = nn.functional.linear
+    monkeypatch.setattr(nn.functional, "linear", lambda *given: maps.append(given[1].shape) or linear(*given))
+    layer(x, x, x)
+    assert maps[0] == (24, 8) and len(maps) <= 2  # the other is the output's
+
+
+def test_one_number_for_both_lambdas_stays_one():
+    """Through torch's meta device as well, and read from a state that has it under both names."""
+    options = {"lambdas": "trainable_equal", "lambda_pos": 0.5, "lambda_neg": 0.5}
+    here = MultiheadAttention(8, 2, **options)
+    later = MultiheadAttention(8, 2, device="meta", **options).to_empty(device="cpu")
+    both = here.state_dict() | {"mechanism.lambda_neg": here.mechanism.lambda_pos.detach().clone()}
+    later.load_state_dict(both)
+    x = torch.randn(2, 5, 8)
+    for layer in (here, later):
+        optimiser = torch.optim.SGD(layer.parameters(), 0.1)
+        for _ in range(3):
+            layer(x, x, x)[0].square().sum().backward()
+            optimiser.step()
+        assert layer.mechanism.lambda_pos != 0.5
+        assert_close(layer.mechanism.row_sum(), torch.tensor(1.0))
+    apart = both | {f"mechanism.lambda_{side}": torch.tensor(value) for side, value in (("pos", 0.5), ("neg", 0.25))}
+    with pytest.raises(UsageError, match=r"got a state of 0\.5 and 0\.25, wanted one number"):
+        later.load_state_dict(apart)
+
+
+def test_another_default_device_is_not_the_librarys():
+    x = torch.randn(2, 5, 8)
+    layer = MultiheadAttention(8, 2, batch_first=True, lambda_pos=0.3)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    want = layer(x, x, x, need_weights=False, key_padding_mask=padding)[0]
+    torch.set_default_device("meta")
+    try:
+        got = layer(x, x, x, need_weights=False, key_padding_mask=padding)[0]
+    finally:
+        torch.set_default_device(None)
+    assert_close(got, want)
+
+
 @pytest.mark.parametrize("name", SELF_ONLY)
 def test_what_a_layer_by_itself_cannot_give_is_said(name):
     with pytest.raises(UsageError, match=SELF_ONLY[name]):
@@ -275,8 +325,9 @@ def test_mistakes_are_named():
         MultiheadAttention(8, 2, "dagpan")
     with pytest.raises(UsageError, match="did you mean 'lambda_neg'"):
         MultiheadAttention(8, 2, lambda_ne=0.1)
-    with pytest.raises(UsageError, match="3 attention heads for a width of 8"):
-        MultiheadAttention(8, 3)
+    for heads in (3, 0, -2):
+        with pytest.raises(UsageError, match=f"{heads} attention heads for a width of 8"):
+            MultiheadAttention(8, heads)
     layer, x = MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 5, 8)
     with pytest.raises(UsageError, match=r"batch \* heads = 4, target, source\], got shape \[3, 5, 5\]"):
         layer(x, x, x, attn_mask=torch.zeros(3, 5, 5))
@@ -284,6 +335,13 @@ def test_mistakes_are_named():
         layer(x, x, x, attn_mask=torch.zeros(4, 5))
     with pytest.raises(UsageError, match="key_padding_mask must be a bool tensor"):
         layer(x, x, x, need_weights=False, key_padding_mask=torch.zeros(2, 4, dtype=torch.bool))
+    across = MultiheadAttention(8, 2, batch_first=True, role="cross")
+    for memory in (torch.randn(1, 4, 8), torch.randn(3, 4, 8)):
+        for need_weights in (False, True):
+            with pytest.raises(UsageError, match="wanted one batch for all"):
+                across(x, memory, memory, need_weights=need_weights)
+    with pytest.raises(UsageError, match="a value for each key"):
+        across(x, torch.randn(2, 4, 8), torch.randn(2, 3, 8))
     gfsa = MultiheadAttention(8, 2, "gfsa", batch_first=True)
     with pytest.raises(UsageError, match="stands in self attention only"):
         gfsa(x, torch.randn(2, 3, 8), torch.randn(2, 3, 8))

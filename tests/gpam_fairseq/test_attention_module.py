@@ -119,6 +119,18 @@ def test_mask_of_the_decoder_in_every_form(attention):
     assert_close(own(longer, longer, longer, attn_mask=buffer)[1].triu(1), torch.zeros(BATCH, 12, 12))
 
 
+def test_in_inference_mode_and_with_a_dropout_that_is_changed():
+    _, own = pair("dagpam", role="decoder")
+    x, mask = tensor(TARGET), future_mask(TARGET)
+    wanted = own(x, x, x, attn_mask=mask)[0]
+    with torch.inference_mode():
+        assert_close(own(x, x, x, attn_mask=future_mask(TARGET))[0], wanted)
+    own.train()
+    for p, same in ((0.5, False), (0.0, True)):
+        own.dropout_module.p = p
+        assert torch.equal(*(own(x, x, x, attn_mask=mask)[0] for _ in range(2))) == same
+
+
 OTHER_MASKS = {
     "all visible": torch.zeros(TARGET, TARGET, dtype=torch.float64),
     "a bias": future_mask(TARGET) + 0.5,

@@ -140,6 +140,10 @@ MISTAKES = {
         r"unrecognized arguments: --lambda-negg 0.5; did you mean '--lambda-neg'\?",
     ),
     "heads": ([*NMT, "--attention", "dagpam", "--decoder-attention-heads", "5"], HEADS),
+    "cross-self-attention": (
+        [*NMT, "--attention", "dagpam", "--cross-self-attention"],
+        "cross_self_attention is not supported by gpam attention: leave it out",
+    ),
     "heads of a language model": (
         [*LANGUAGE_MODEL, "--task", "language_modeling", "--decoder-attention-heads", "5"],
         HEADS,

@@ -41,8 +41,6 @@ def test_a_loaded_checkpoint_runs_the_mechanism(dagpam_checkpoint, lengths):
         for module in model.modules():
             if hasattr(module, "p"):
                 module.p = 0.0
-        for _, mechanism in toy.mechanisms(model):
-            object.__setattr__(mechanism.site, "dropout", 0.0)
         assert_close(run(model, words, lengths), evaluated, rtol=1e-4, atol=1e-4)
     assert calls.taken() == {1}
     options = {"lambda_pos": 0.4, "lambda_neg": 0.7, "lambdas": "trainable_per_head"}

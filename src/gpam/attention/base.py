@@ -1,5 +1,6 @@
 """What a mechanism is: the part of multi-head attention between the projections and the output projection."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -115,8 +116,13 @@ class Mechanism(nn.Module):
                 first, from step to step.
 
         Raises:
-            UsageError: a mask whose shape or kind does not fit; heads that do not divide.
+            UsageError: a mask whose shape or kind does not fit; heads that do not divide; another batch or length.
         """
+        if len({len(q), len(k), len(v)}) > 1 or k.shape[2] != v.shape[2]:
+            raise UsageError(
+                f"got queries {list(q.shape)}, keys {list(k.shape)} and values {list(v.shape)}, wanted one batch for "
+                "all, and a value for each key"
+            )
         k, v = (_for_each_head(tensor, q.shape[1]) for tensor in (k, v))
         masks = self._masks(q, k, key_padding_mask, causal, attn_mask)
         return self._attend(Call(q, k, v, masks, query_input, need_weights, state))
@@ -170,6 +176,11 @@ class Mechanism(nn.Module):
                 f"[batch, target, {self.site.embed_dim}]"
             )
         return query_input
+
+    def set_dropout(self, dropout: float) -> None:
+        """Attention dropout from now on: whoever holds this mechanism says at each call what its own is."""
+        if self.site.dropout != dropout:
+            self.site = dataclasses.replace(self.site, dropout=dropout)
 
     @property
     def active_dropout(self) -> float:

@@ -63,7 +63,7 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
 
     ``options`` is a mapping of option values or the checked options of :func:`options_of`.
     """
-    if site.embed_dim % site.num_heads:
+    if site.num_heads < 1 or site.embed_dim % site.num_heads:
         raise UsageError(
             f"got {site.num_heads} attention heads for a width of {site.embed_dim}, wanted a number that divides it"
         )

@@ -36,6 +36,9 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
     them starts as its options say. daGPAM with both lambdas 0 gives the old model's output. ``convert(model,
     "softmax")`` puts back what was there, with the weights of now.
 
+    A decoder's self attention, and its attention to an encoder, are told by torch's layers and transformers' names; any
+    other torch module is taken for an encoder's, or for cross attention where its widths differ.
+
     An optimiser made before knows nothing of new parameters: make it afterwards.
 
     Args:

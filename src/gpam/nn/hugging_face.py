@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
+from gpam.attention.backends.masks import hidden_by
 from gpam.attention.base import Mechanism, places
 from gpam.attention.parts import merge_heads
 from gpam.attention.site import Role
@@ -16,6 +17,8 @@ from gpam.errors import UsageError
 
 _CHILD = "gpam"  # the name of the mechanism in its attention module, and of ours among transformers' implementations
 _BEFORE = "_gpam_attention_before"
+_CROSS_NAMES = ("encoder_attn", "cross_attn", "cross_attention", "crossattention")
+"""What transformers calls a decoder's attention to the encoder, where neither its class nor it says so."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +115,8 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
     if not heads or not head_dim:
         found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
         return
-    if getattr(module, "is_cross_attention", False) or "Cross" in type(module).__name__:
+    crosses = "Cross" in type(module).__name__ or path.rpartition(".")[2] in _CROSS_NAMES
+    if getattr(module, "is_cross_attention", False) or crosses:
         role: Role = "cross"
     else:
         role = "decoder" if getattr(module, "is_causal", False) else "encoder"
@@ -162,13 +166,15 @@ def attention(
         is_causal = getattr(module, "is_causal", True)
     if scaling is not None:
         query = query * (scaling * query.shape[-1] ** 0.5)  # a mechanism divides by the root itself
-    if mechanism.site.dropout != dropout:
-        mechanism.site = dataclasses.replace(mechanism.site, dropout=dropout)
+    mechanism.set_dropout(dropout)
+    causal = is_causal and attention_mask is None and query.shape[2] > 1
+    if causal:  # as in torch's sdpa, query i is at key i: keys behind the last are a static cache's empty places
+        key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
     output, weights = mechanism(
         query,
         key,
         value,
-        causal=is_causal and attention_mask is None and query.shape[2] > 1,
+        causal=causal,
         attn_mask=_mask(attention_mask, position_bias, key.shape[2]),
         need_weights=bool(others.get("output_attentions")),
     )
@@ -180,10 +186,10 @@ def attention(
 def _mask(attention_mask: Tensor | None, position_bias: Tensor | None, source: int) -> Tensor | None:
     """transformers' mask, of which true or 0 is seen, as a mechanism takes it: true is hidden, or floats to add."""
     if attention_mask is None:
-        return position_bias
+        return None if position_bias is None else position_bias[..., :source]
     attention_mask = attention_mask[..., :source]
     if attention_mask.dtype == torch.bool:
         hidden = ~attention_mask
         return hidden if position_bias is None else position_bias.masked_fill(hidden, float("-inf"))
     bias = attention_mask if position_bias is None else attention_mask + position_bias
-    return bias.masked_fill(attention_mask <= torch.finfo(attention_mask.dtype).min, float("-inf"))
+    return bias.masked_fill(hidden_by(attention_mask), float("-inf"))

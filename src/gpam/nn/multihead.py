@@ -92,7 +92,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         *,
         cache: Cache | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The output and, with ``need_weights``, the weights before dropout, as torch's module returns them.
+        """The output and, with ``need_weights``, the weights: before dropout, where torch's module has them behind it.
 
         Args:
             query, key, value: ``[target, batch, width]``, ``[batch, target, width]`` with ``batch_first``, or unbatched
@@ -100,7 +100,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             key_padding_mask: ``[batch, source]``; boolean, true at padding, or added to the scores.
             need_weights: false is faster.
             attn_mask: ``[target, source]`` or ``[batch * heads, target, source]``; boolean, true where a key is hidden,
-                or added to the scores.
+                or added to the scores. What is to be hidden is ``-inf`` or the least finite number: any other is added.
             average_attn_weights: weights ``[batch, target, source]``, the mean of the heads; else one matrix a head.
             is_causal: the targets are the last positions of the source and see nothing behind their own. As in torch
                 it says what ``attn_mask`` would, which is then not read; unlike in torch the mask may be left out.
@@ -112,13 +112,15 @@ class MultiheadAttention(nn.MultiheadAttention):
                 in self attention only.
         """
         self._check_source(query, key)
+        self.mechanism.set_dropout(self.dropout)
+        together = query is key and key is value
         batched = query.dim() == 3
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = (split_heads(x, self.num_heads) for x in self._project(query, key, value))
+        q, k, v = (split_heads(x, self.num_heads) for x in self._project(query, key, value, together))
         if cache is not None:
             for name, new in (("key", k), ("value", v)):
                 cache[name] = new if name not in cache else torch.cat([cache[name], new], dim=2)
@@ -140,11 +142,12 @@ class MultiheadAttention(nn.MultiheadAttention):
             return output.squeeze(0), None if weights is None else weights.squeeze(0)
         return output if self.batch_first else output.transpose(0, 1), weights
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, together: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """``together``: the three are one input."""
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         if self.in_proj_weight is None:
             maps = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        elif query is key and key is value:
+        elif together:
             return nn.functional.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
         else:
             maps = self.in_proj_weight.chunk(3)

@@ -138,7 +138,8 @@ def _noise(options: _Options, each: list[Tensor]) -> list[Tensor]:
     if options.dropout == 0:
         return []
     like = each[0]
-    generator = torch.Generator(like.device).manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+    generator = torch.Generator(like.device).manual_seed(seed)
     words = torch.empty(random_words(like.numel()), dtype=torch.int64, device=like.device)
     count = options.branches if options.drop_branches else 1
     return [fill_dropout(torch.empty_like(like), options.dropout, generator, words) for _ in range(count)]

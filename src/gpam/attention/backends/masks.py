@@ -1,5 +1,6 @@
 """Which key is visible to which query, as small tensors."""
 
+import torch
 from torch import Tensor
 
 
@@ -11,17 +12,21 @@ def hidden_rows(key_padding_mask: Tensor, causal: bool) -> Tensor:
 
 
 def bias_of(attn_mask: Tensor | None) -> Tensor | None:
-    """What an ``attn_mask`` adds to the scores: itself where it is of floats, else nothing."""
-    return attn_mask if attn_mask is not None and attn_mask.is_floating_point() else None
+    """What an ``attn_mask`` of floats adds to the scores, 0 where it hides: a row of nothing but ``-inf`` would have no
+    gradient. None of other masks."""
+    if attn_mask is None or not attn_mask.is_floating_point():
+        return None
+    return attn_mask.masked_fill(hidden_by(attn_mask), 0)
 
 
 def adds_beside_hiding(attn_mask: Tensor) -> bool:
     """Whether a mask of floats adds to a score that it does not hide. On torch's meta device, which holds no numbers,
     it is taken to hide only."""
-    added = attn_mask.masked_fill(hidden_by(attn_mask), 0) != 0
+    added = bias_of(attn_mask) != 0
     return not added.is_meta and bool(added.any())
 
 
 def hidden_by(attn_mask: Tensor) -> Tensor:
-    """Bool, True where an ``attn_mask`` hides a key: itself, or the places of ``-inf``."""
-    return attn_mask.isneginf() if attn_mask.is_floating_point() else attn_mask
+    """Bool, True where an ``attn_mask`` hides a key: itself, or the places of ``-inf`` or of the least finite number,
+    which others write for it."""
+    return attn_mask <= torch.finfo(attn_mask.dtype).min if attn_mask.is_floating_point() else attn_mask

@@ -206,7 +206,7 @@ def _stack_weights(weights: Sequence[Weight], batch: int, heads: int, target: in
     """``[branches, batch, heads, target or 1, 1]``, an expanded view through which autograd sums gradients back."""
     dtype = torch.promote_types(values.dtype, torch.float32)
     if values.device.type == "cpu" and all(isinstance(weight, int | float) for weight in weights):
-        numbers = torch.tensor(weights, dtype=dtype)  # in a step of decoding every small call shows
+        numbers = torch.tensor(weights, dtype=dtype, device="cpu")  # in a step of decoding every small call shows
         return numbers.view(-1, 1, 1, 1, 1).expand(-1, batch, heads, 1, 1)
     tensors = [
         # a number is filled in there: to copy it makes the CPU wait for a GPU

@@ -21,8 +21,7 @@ def sdpa(problem: Problem) -> Tensor:
         # Rows that see nothing attend everywhere and are zeroed below, so that no kernel meets a row of only -inf.
         mask = visible | hidden
         if problem.bias is not None:
-            bias = problem.bias.masked_fill(~visible, 0.0).to(problem.values.dtype)
-            mask = bias.masked_fill(~mask, float("-inf"))
+            mask = problem.bias.to(problem.values.dtype).masked_fill(~mask, float("-inf"))
     total: Tensor | None = None
     for branch, query in enumerate(problem.queries):
         out = F.scaled_dot_product_attention(

@@ -78,13 +78,13 @@ class ContraNorm(Softmax):
         self._followed = True  # by after_block, the last time
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        if not self._followed:
+        if not self._followed and self.training:
             warnings.warn(
                 "attention 'contranorm' is softmax by itself: call after_block(x) on the sum of the block's output and "
                 "its residual, before the layer norm that reads it",
                 stacklevel=3,
             )
-        self._followed = False
+        self._followed = not self.training  # in evaluation one may look at it by itself
         return super()._attend(call)
 
     def after_block(

@@ -22,6 +22,7 @@ What the paper leaves open is an option, with a mark in its help: [P] the paper 
 """
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,8 +143,8 @@ class DaGPAM(Mechanism):
         else:
             shape = (site.num_heads,) if options.lambdas == "trainable_per_head" else ()
             self.lambda_pos = nn.Parameter(torch.full(shape, options.lambda_pos))
-            equal = options.lambdas == "trainable_equal"
-            self.lambda_neg = self.lambda_pos if equal else nn.Parameter(torch.full(shape, options.lambda_neg))
+            if options.lambdas != "trainable_equal":  # there it is both: one parameter of two names may come apart
+                self.lambda_neg = nn.Parameter(torch.full(shape, options.lambda_neg))
 
     @classmethod
     def used_at(cls, site: Site, options: DaGPAMOptions) -> bool:
@@ -176,7 +177,17 @@ class DaGPAM(Mechanism):
     def weight_neg(self) -> float | Tensor:
         """The factor of ``P-``: ``-lambda-``. A convex one is ``sigmoid(4 mixture)``: at a half it moves as fast as a
         learned lambda does, whose place the number takes."""
-        return torch.sigmoid(4 * self.mixture) if self.options.lambdas == "trainable_convex" else -self.lambda_neg
+        if self.options.lambdas == "trainable_convex":
+            return torch.sigmoid(4 * self.mixture)
+        return -(self.lambda_pos if self.options.lambdas == "trainable_equal" else self.lambda_neg)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        """What was saved while the one number of both lambdas had two names is read as well."""
+        if self.options.lambdas == "trainable_equal" and f"{prefix}lambda_neg" in state_dict:
+            one, other = state_dict[f"{prefix}lambda_pos"], state_dict.pop(f"{prefix}lambda_neg")
+            if not torch.equal(one, other):
+                raise UsageError(f"lambdas 'trainable_equal': got a state of {one:g} and {other:g}, wanted one number")
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def negative_query(self, q: Tensor) -> Tensor:
         """``Q^- = ReLU(Q) W_Q^-``, head by head."""

@@ -74,7 +74,7 @@ class _Work:
         self.weights = weights.flatten(1, 2).contiguous()  # [branches, heads of all sequences, rows or 1, 1]
         self.hidden = None
         if padding is not None:
-            self.hidden = torch.ones(batch, padded(padding.shape[1]), dtype=torch.uint8)
+            self.hidden = torch.ones(batch, padded(padding.shape[1]), dtype=torch.uint8, device="cpu")
             self.hidden[:, : padding.shape[1]] = padding
         self.tensors, self._rows = tensors, rows(*tensors)
         threshold, kept_scale = dropout_numbers(options.dropout)
@@ -147,7 +147,7 @@ class _Work:
 class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options: _Options, padding: Tensor | None, weights: Tensor, *tensors: Tensor) -> Tensor:
-        seed = int(torch.empty((), dtype=torch.int64).random_()) if options.dropout > 0 else 0
+        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if options.dropout > 0 else 0
         tensors = tuple(rows_together(tensor) for tensor in tensors)
         values, query = tensors[:2]
         work = _Work(options, padding, weights, tensors, seed)
