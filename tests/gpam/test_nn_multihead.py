@@ -342,6 +342,10 @@ def test_mistakes_are_named():
                 across(x, memory, memory, need_weights=need_weights)
     with pytest.raises(UsageError, match="a value for each key"):
         across(x, torch.randn(2, 4, 8), torch.randn(2, 3, 8))
+    pairs = MultiheadAttention(8, 4, "differential", batch_first=True)
+    for need_weights in (False, True):
+        with pytest.raises(UsageError, match="takes heads in pairs: got an attn_mask for each head"):
+            pairs(x, x, x, attn_mask=torch.zeros(8, 5, 5), need_weights=need_weights)
     gfsa = MultiheadAttention(8, 2, "gfsa", batch_first=True)
     with pytest.raises(UsageError, match="stands in self attention only"):
         gfsa(x, torch.randn(2, 3, 8), torch.randn(2, 3, 8))

@@ -24,6 +24,7 @@ authors' code, which has no dropout here: ours falls on ``P``.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +76,12 @@ class Differential(Mechanism):
 
     def weight_range(self) -> tuple[Tensor, Tensor]:
         return bounds_of_sum(1.0, -self.share)
+
+    def _masks(self, q: Tensor, k: Tensor, *given: Any) -> Masks:
+        masks = super()._masks(q, k, *given)
+        if masks.attn_mask is not None and masks.attn_mask.shape[1] > 1:
+            raise UsageError("Differential takes heads in pairs: got an attn_mask for each head, wanted one for all")
+        return masks
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
