@@ -77,10 +77,12 @@ def test_interactive_translates_a_file(dagpam_checkpoint, parallel, tmp_path, ca
     assert len(re.findall(r"^H-\d\t-[\d.]+\t.*'", out, re.M)) == len(lines)
 
 
-def test_validate_is_the_validation_of_training(dagpam_checkpoint, parallel):
+def test_validate_is_the_validation_of_training(dagpam_checkpoint, parallel, caplog, monkeypatch):
     state = checkpoint_utils.load_checkpoint_to_cpu(str(dagpam_checkpoint))
     arguments = toy.flags({"path": dagpam_checkpoint, "task": "translation", "max_tokens": 400, "num_workers": 0})
     logger, said = logging.getLogger("fairseq.logging.progress_bar"), []
+    caplog.set_level(logging.INFO, logger.name)  # whatever an earlier test's command has left
+    monkeypatch.setattr(logger, "disabled", False)
     listener = logging.Handler(logging.INFO)
     listener.emit = lambda record: said.append(record.getMessage())
     logger.addHandler(listener)

@@ -31,7 +31,7 @@ def test_every_experiment_composes_and_opens_with_its_command(experiment):
     assert lines[1].startswith(("# make ", "# python scripts/"))
 
 
-@pytest.mark.parametrize("model", group("model"))
+@pytest.mark.parametrize("model", [name for name in group("model") if name != "lstm"])  # which has recipes of its own
 def test_every_model_composes_on_both_tasks(model):
     for dataset in ("python_docs", "cldr_de_en"):
         cfg = composed(f"dataset={dataset}", f"model={model}")

@@ -131,5 +131,8 @@ class Replaced(nn.Module):
             return self.mechanism(q, k, v, need_weights=True, **masks, **inputs)
         return self._compute(self.mechanism, q, k, v, key_padding_mask, causal), None
 
+    def set_dropout(self, dropout: float) -> None:
+        self.mechanism.set_dropout(dropout)
+
     def after_heads(self, output: Tensor) -> Tensor:
         return self.mechanism.after_heads(output)
