@@ -109,8 +109,8 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path, la
         probe.bind(("127.0.0.1", 0))
         meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
     places = [{}] if launchers == 1 else [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    common_part = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=common_part | own) for own in places]
+    variables = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables | own) for own in places]
     (history,) = until(lambda: started[0].poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
     for process in reversed(started):
         process.terminate()

@@ -42,7 +42,7 @@ OWN = sys.stdlib_module_names
         (["fairseq.checkpoint.checkpoint_suffix=-x"], "got -x, wanted no suffix"),
         (
             ["fairseq.dataset.validate_after_updates=601"],
-            "got 601, wanted at most 600 (fairseq.optim",
+            "got 601, wanted at most 600 (fairseq.optimization.max_update): the best checkpoint comes from validation",
         ),
         (["model=lstm"], "model=lstm has no attention, and recipe 'laptop_lm' makes a Transformer"),
         (

@@ -43,8 +43,8 @@ class Masks:
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """``S = Q K^T / sqrt(d_qk)``, and the bias."""
-        scores = parts.scaled_scores(q, k)
-        return scores if self.bias is None else scores + self.bias.to(scores.dtype)
+        scores, bias = parts.scaled_scores(q, k), self.bias
+        return scores if bias is None else scores + bias.to(scores.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

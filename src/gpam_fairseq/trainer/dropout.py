@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gpam.attention.backends import calibration
 from gpam.attention.backends.compiled import library
-from gpam.attention.backends.dropout import fill_dropout, random_words
+from gpam.attention.backends.dropout import drawn_seed, fill_dropout, random_words
 
 
 class _Compiled(torch.autograd.Function):
@@ -58,5 +58,5 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if x.device.type != "cpu" or not 0 < p < 1:
         return F.dropout(x, p)
     if x.dtype == torch.float32 and calibration.current().library is not None and library.load() is not None:
-        return _Compiled.apply(x, p, int(torch.empty((), dtype=torch.int64).random_()))
+        return _Compiled.apply(x, p, drawn_seed())
     return _Drawn.apply(x, p)

@@ -99,8 +99,8 @@ def plan(cfg: DictConfig) -> None:
 
 def find_prepared(cfg: DictConfig) -> Prepared | None:
     """A finished preparation of the configuration's data in ``paths.data``; None where there is none."""
-    wanted = {"dataset": OmegaConf.to_container(cfg.dataset, resolve=True)}
-    wanted["preprocessing"] = check_preprocessing(cfg.preprocessing)
+    dataset, preprocessing = OmegaConf.to_container(cfg.dataset, resolve=True), check_preprocessing(cfg.preprocessing)
+    wanted = {"dataset": dataset, "preprocessing": preprocessing}
     for folder in sorted(Path(cfg.paths.data).glob(f"{cfg.dataset.name}-*")):
         try:
             prepared = Prepared.load(folder)

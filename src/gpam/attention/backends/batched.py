@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gpam.attention.backends.dropout import fill_dropout, random_words
+from gpam.attention.backends.dropout import drawn_seed, fill_dropout, random_words
 from gpam.attention.backends.masks import hidden_rows
 from gpam.attention.backends.problem import Problem
 from gpam.autograd import once_differentiable
@@ -138,8 +138,7 @@ def _noise(options: _Options, each: list[Tensor]) -> list[Tensor]:
     if options.dropout == 0:
         return []
     like = each[0]
-    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-    generator = torch.Generator(like.device).manual_seed(seed)
+    generator = torch.Generator(like.device).manual_seed(drawn_seed())
     words = torch.empty(random_words(like.numel()), dtype=torch.int64, device=like.device)
     count = options.branches if options.drop_branches else 1
     return [fill_dropout(torch.empty_like(like), options.dropout, generator, words) for _ in range(count)]

@@ -6,6 +6,11 @@ from torch import Tensor
 _LEVELS = 1 << 16
 
 
+def drawn_seed() -> int:
+    """A number of torch's global generator, whatever the default device is."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+
 def random_words(elements: int) -> int:
     """How many int64 words hold the random bits of so many elements."""
     return -(-elements // 4)

@@ -11,13 +11,13 @@ from gpam.attention.parts import masked_softmax, scaled_scores
 def reference(problem: Problem) -> Tensor:
     """``O = sum_j c_j softmax(Q_j K_j^T / sqrt(d) + mask) V`` -> ``[batch, heads, target, d_v]``."""
     values = problem.values
-    visible = problem.visible()
+    visible, bias = problem.visible(), problem.bias
     drop_branches = problem.dropout if problem.dropout_on == "branches" else 0.0
     combined: Tensor | float = 0.0
     for branch, query in enumerate(problem.queries):
         scores = scaled_scores(query, problem.key(branch)).to(problem.weights.dtype)
-        if problem.bias is not None:
-            scores = scores + problem.bias
+        if bias is not None:
+            scores = scores + bias
         probabilities = torch.softmax(scores, -1) if visible is None else masked_softmax(scores, visible)
         combined = combined + problem.weights[branch] * F.dropout(probabilities, drop_branches)
     if problem.dropout_on == "combined":

@@ -20,8 +20,8 @@ def sdpa(problem: Problem) -> Tensor:
         hidden = ~visible.any(-1, keepdim=True)
         # Rows that see nothing attend everywhere and are zeroed below, so that no kernel meets a row of only -inf.
         mask = visible | hidden
-        if problem.bias is not None:
-            mask = problem.bias.to(problem.values.dtype).masked_fill(~mask, float("-inf"))
+        if (bias := problem.bias) is not None:
+            mask = bias.to(problem.values.dtype).masked_fill(~mask, float("-inf"))
     total: Tensor | None = None
     for branch, query in enumerate(problem.queries):
         out = F.scaled_dot_product_attention(

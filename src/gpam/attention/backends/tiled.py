@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention.backends import tiling
-from gpam.attention.backends.dropout import fill_dropout
+from gpam.attention.backends.dropout import drawn_seed, fill_dropout
 from gpam.attention.backends.masks import hidden_rows
 from gpam.attention.backends.problem import Problem
 from gpam.attention.backends.tiling import LANE, Chunk, RowBlock, chunks, padded, row_blocks
@@ -224,7 +224,7 @@ class _Weights:
 class _SumOfSoftmaxes(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options: _Options, padding: Tensor | None, weights: Tensor | None, *tensors: Tensor) -> Tensor:
-        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if options.dropout > 0 else None
+        seed = drawn_seed() if options.dropout > 0 else None
         call = _Call(options, padding, tensors, seed)
         like = call.queries[0]
         out = torch.empty_like(like[..., :1].expand(*like.shape[:3], call.values.shape[-1]))

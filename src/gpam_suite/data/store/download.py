@@ -81,10 +81,10 @@ def obtain_file(
     reasons = []
     for origin in [*earlier, *file["urls"]]:
         try:
-            if origin in file["urls"] and paths.get("offline"):
-                reasons.append(f"{origin}: not asked, paths.offline is set")
-                continue
             if origin in file["urls"]:
+                if paths.get("offline"):
+                    reasons.append(f"{origin}: not asked, paths.offline is set")
+                    continue
                 _download(origin, path, resume=bool(file.get("checksums")))
             digest = _verified(path, file, archive)
         except UsageError as error:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention.backends.compiled.library import Call, dropout_numbers, load, rows
+from gpam.attention.backends.dropout import drawn_seed
 from gpam.attention.backends.problem import Problem, rows_together
 from gpam.attention.backends.tiled import materialised
 from gpam.attention.backends.tiling import padded
@@ -147,7 +148,7 @@ class _Work:
 class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options: _Options, padding: Tensor | None, weights: Tensor, *tensors: Tensor) -> Tensor:
-        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if options.dropout > 0 else 0
+        seed = drawn_seed() if options.dropout > 0 else 0
         tensors = tuple(rows_together(tensor) for tensor in tensors)
         values, query = tensors[:2]
         work = _Work(options, padding, weights, tensors, seed)
