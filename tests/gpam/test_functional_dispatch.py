@@ -6,6 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing import assert_close
 
 from gpam.attention import functional
 from gpam.attention.backends.compiled.library import load
@@ -134,3 +137,41 @@ def test_row_blocks_cover_every_row_and_every_visible_key(target, source, causal
     assert all(block.count <= (LONG_ROWS if source > 1024 else ROWS) and block.width % LANE == 0 for block in blocks)
     assert all(block.width >= (block.stop if causal else source) for block in blocks)
     assert blocks[0].width == max(block.width for block in blocks)
+
+
+CORE = [torch.randn(2, 3, 6, 4, generator=torch.Generator().manual_seed(part)) for part in range(4)]  # q, q_neg, k, v
+
+
+def core(*tensors):
+    return functional.dual_softmax(*tensors, 1.5, 0.5, causal=True)
+
+
+@pytest.mark.parametrize("how", ["real", "fake", "symbolic"])
+def test_a_recorded_call_computes_anew(how):
+    graph = make_fx(core, tracing_mode=how)(*CORE)
+    others = [part.flip(0) for part in CORE]
+    assert_close(graph(*others), core(*others))
+
+
+def test_tensors_without_memory():
+    with FakeTensorMode() as fake:
+        assert core(*(fake.from_tensor(part) for part in CORE)).shape == CORE[0].shape
+
+
+def test_torch_func_has_every_derivative():
+    """In float64, each against the one that it is made of."""
+    q, *rest = (part.double() for part in CORE)
+    tangent, tiny = rest[0], 1e-6
+
+    def score(q):
+        return core(q, *rest).square().sum()
+
+    def difference(function):
+        return (function(q + tiny * tangent) - function(q - tiny * tangent)) / (2 * tiny)
+
+    plain = torch.autograd.grad(score(q.requires_grad_()), q)[0]
+    q = q.detach()
+    first = torch.func.grad(score)
+    assert_close(first(q), plain)
+    assert_close(torch.func.jvp(score, (q,), (tangent,))[1], difference(score))
+    assert_close(torch.func.jvp(first, (q,), (tangent,))[1], difference(first), rtol=1e-6, atol=1e-7)

@@ -14,12 +14,14 @@ from mechanism_cases import (
     ONE_DIRECTION,
     PADDING,
     Called,
+    Inputs,
     every_case,
     every_name,
     independent_call,
     inputs,
     stands_across,
 )
+from torch.func import grad, vmap
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -218,6 +220,26 @@ def test_predicted_flops(case):
             (given.x @ given.x.mT) @ given.x  # its similarities, and the sum over them
     site = called.mechanism.site
     assert called.mechanism.facts.flops(site, 6, 6, called.options) == counter.get_total_flops()
+
+
+@every_name
+def test_gradients_of_single_sentences_by_torch_func(case):
+    """``vmap(grad(...))``, as for a gradient's variance over a batch."""
+    called, given = Called(case), inputs()
+    padding = torch.zeros(3, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+
+    def score(padding, *tensors):
+        return called(Inputs(*tensors), key_padding_mask=padding)[0].square().sum()
+
+    def of_one(padding, *tensors):
+        return score(*(tensor[None] for tensor in (padding, *tensors)))
+
+    queries = given.q.requires_grad_()
+    together = torch.autograd.grad(score(padding, *given.tensors().values()), queries)[0]
+    given.q = queries.detach()
+    one_by_one = vmap(grad(of_one, argnums=1))(padding, *given.tensors().values())
+    assert_close(one_by_one, together, **EXACT)
 
 
 @every_case

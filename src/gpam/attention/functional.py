@@ -6,7 +6,7 @@ daGPAM is the case of two branches with the weights ``(1 + lambda_pos, -lambda_n
 attention the case of one (:func:`softmax_attention`).  All functions take ``[batch, heads, length, head_dim]`` tensors
 of any strides in float64, float32, bfloat16 or float16, and return the output in the layout of the first query where
 that is free.  A query that sees no key has zero output and passes no gradient.  Double backward is not offered by the
-fused backends: it raises an error.
+fused backends: it raises an error.  ``torch.func`` gets the plain formula, which has every derivative.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from gpam.attention.backends.sdpa import sdpa
 from gpam.attention.backends.tiled import materialised, tiled
 from gpam.attention.backends.triton import fused
 from gpam.errors import UsageError, did_you_mean
+from gpam.tracing import is_transformed, runs_as_called
 
 __all__ = [
     "BACKENDS",
@@ -180,9 +181,9 @@ def sum_of_softmaxes(
 
 
 def _resolve(backend: str, problem: Problem) -> str:
-    if problem.square and not torch.compiler.is_compiling():
+    if problem.square and runs_as_called():
         return _fastest(problem) if backend == "auto" else checked_backend(backend)
-    # What the other backends do not know: masks of any form, and being traced.
+    # What the other backends do not know: masks of any form, being recorded, and torch.func.
     if checked_backend(backend) in ("sdpa", "reference"):
         return backend
     if not problem.square and backend != "auto":
@@ -190,7 +191,7 @@ def _resolve(backend: str, problem: Problem) -> str:
             f"backend {backend!r} takes key_padding_mask and causal squares only: got an attn_mask, or causal targets "
             "fewer than the sources; use backend='auto', 'sdpa' or 'reference'"
         )
-    return "reference" if problem.combined_dropout else "sdpa"
+    return "reference" if problem.combined_dropout or is_transformed() else "sdpa"
 
 
 def _fastest(problem: Problem) -> str:

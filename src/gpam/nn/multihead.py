@@ -11,6 +11,7 @@ from gpam.attention.base import Mechanism
 from gpam.attention.parts import merge_heads, split_heads
 from gpam.attention.site import Role
 from gpam.errors import UsageError
+from gpam.tracing import runs_as_called
 
 Cache = dict[str, Tensor]
 
@@ -165,7 +166,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             attn_mask = attn_mask.unflatten(0, (batch, self.num_heads))
         if key_padding_mask is not None and key_padding_mask.is_floating_point():
             # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
-            if torch.compiler.is_compiling() or adds_beside_hiding(key_padding_mask):
+            if not runs_as_called() or adds_beside_hiding(key_padding_mask):
                 return {"attn_mask": _sum(key_padding_mask[:, None, None, :], attn_mask)}
             key_padding_mask = hidden_by(key_padding_mask)
         return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}

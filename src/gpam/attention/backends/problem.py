@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gpam.attention.backends.masks import bias_of, hidden_by
 from gpam.errors import UsageError, did_you_mean
+from gpam.tracing import runs_as_called
 
 Weight = float | Tensor
 DROPOUT_PLACES = ("branches", "combined")
@@ -157,7 +158,7 @@ def checked_attn_mask(attn_mask: Tensor, full: tuple[int, int, int, int]) -> Ten
 
 def _hide(tensor: Tensor, padding: Tensor) -> Tensor:
     """``tensor`` with zeros at padded places, if it needs them: a weight of 0 does not hide an infinity or a NaN."""
-    may_ask = tensor.device.type == "cpu" and not torch.compiler.is_compiling()  # asking a GPU would wait for it
+    may_ask = tensor.device.type == "cpu" and runs_as_called()  # asking a GPU would wait for it
     if may_ask and math.isfinite(tensor.detach().sum()):
         return tensor
     return tensor.masked_fill(padding[:, None, :, None], 0.0)
