@@ -6,6 +6,7 @@ Only the standard library is imported here, so that the first line can be said b
 import argparse
 import csv
 import difflib
+import math
 import os
 import re
 import shutil
@@ -20,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TASKS = {"lm": "language modelling", "nmt": "translation"}
 SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "paper": "one GPU or several"}
 USAGE_ERROR = 2
-MULTI30K, MULTI30K_PLAN = "multi30k_de_en", ("docs/experiments/translation.md", "multi30k")
+SWEEP = ROOT / "configs" / "sweep" / "lambda.yaml"
+MULTI30K = "multi30k_de_en"
 
 
 def cores() -> int:
@@ -68,11 +70,13 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
     known = all_models()
-    for model in model_names(arguments.models):
+    if not (models := model_names(arguments.models)):
+        return f"MODELS: got '{arguments.models}', wanted some of {', '.join(known)}, or all"
+    for model in models:
         if model not in known:
             return f"unknown model '{model}' in MODELS{meant(model, known)} (wanted some of {', '.join(known)}, or all)"
     for seed in arguments.seeds.split(","):
-        if not seed.strip().isdigit():
+        if not seed.strip().isdecimal():
             return f"SEEDS: got '{seed}', wanted whole numbers separated by commas, for instance 1,2,3"
     if arguments.jobs and (sentence := wrong_jobs(arguments.jobs)):
         return sentence
@@ -91,7 +95,7 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
 
 def wrong_jobs(jobs: str) -> str | None:
     """What is wrong with a number of runs side by side."""
-    return None if jobs.isdigit() and int(jobs) else f"JOBS: got '{jobs}', wanted a whole number of at least 1"
+    return None if jobs.isdecimal() and int(jobs) else f"JOBS: got '{jobs}', wanted a whole number of at least 1"
 
 
 def meant(got: str, known: Iterable[str]) -> str:
@@ -125,7 +129,8 @@ def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int
     seen = f"{gpus} GPU" if gpus else "no GPU visible"
     what = f"{TASKS[arguments.task]}, SCALE={scale} ({seen}; meant for {SCALES[scale]})"
     if arguments.sweep:
-        runs, trained = None, "a sweep over lambda- and lambda+"
+        grid = re.findall(r"^ +model\.lambda_\w+: (.+)", SWEEP.read_text(encoding="utf-8"), re.MULTILINE)
+        runs, trained = 1 + math.prod(values.count(",") + 1 for values in grid), "a sweep over lambda- and lambda+"
     else:
         models, seeds = model_names(arguments.models), arguments.seeds.split(",")
         runs = len(models) * len(seeds)
@@ -136,30 +141,16 @@ def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int
     return f"{experiment}: {what}: {trained}; {cost(experiment, runs, jobs) or unknown}"
 
 
-def cost(experiment: str, runs: int | None, jobs: int) -> str | None:
-    """Minutes of training and processor, from the published runs of ``experiment``, or hours by its plan; None where
-    neither is known."""
+def cost(experiment: str, runs: int, jobs: int) -> str | None:
+    """Minutes of training and processor, from the published runs of ``experiment``; None where there are none."""
     with (ROOT / "results" / "runs.csv").open(encoding="utf-8", newline="") as file:
         known = [run for run in csv.DictReader(file) if run["experiment"] == experiment and run["train_seconds"]]
-    if not known and experiment == MULTI30K:
-        planned_runs, hours = planned(*MULTI30K_PLAN)
-        return (
-            f"about {runs * hours / jobs:.1f} hours, by {MULTI30K_PLAN[0]} ({hours:g} hours of one core a run; it has "
-            f"{planned_runs} runs, all by make evidence PARTS={MULTI30K_PLAN[1]})"
-        )
     if not known:
         return None
     seconds = statistics.mean(float(run["train_seconds"]) for run in known)
     processors = ", ".join(sorted({run["gpu"] or run["processor"] for run in known}))
-    total = (runs or len(known)) * seconds / jobs / 60
+    total = runs * seconds / jobs / 60
     return f"about {total:.0f} minutes of training, by the published runs ({processors})"
-
-
-def planned(page: str, part: str) -> tuple[int, float]:
-    """How many runs a part of a plan has, and how many hours of one core each of them takes."""
-    plan = (ROOT / page).read_text(encoding="utf-8")
-    runs, hours = re.findall(rf"^\| `{part}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0]
-    return int(runs), float(hours)
 
 
 def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, overrides: list[str]) -> int:

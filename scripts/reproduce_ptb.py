@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from reproduce import ROOT, USAGE_ERROR, call, cores, planned, wrong_jobs
+from reproduce import ROOT, USAGE_ERROR, call, cores, wrong_jobs
 
 EXPERIMENT, PART = "lm_ptb", "ptb"
 PLAN = "docs/experiments/penn-treebank.md"
@@ -72,10 +72,11 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
 
 def announcement(jobs: str, results: str) -> str:
     """The first line: what will run, and what the plan says that it costs."""
-    runs, hours = planned(PLAN, PART)
+    plan = (ROOT / PLAN).read_text(encoding="utf-8")
+    runs, hours = map(float, re.findall(rf"^\| `{PART}` \|.* (\d+) \| ([\d.]+) \|$", plan, re.MULTILINE)[0])
     total = math.ceil(runs * hours / int(jobs))
     return (
-        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs} runs, each "
+        f"{EXPERIMENT}: Penn Treebank, 15 layers: softmax, daGPAM, its controls and an LSTM: {runs:g} runs, each "
         f"{hours:g} hour(s) of one core by {PLAN}, {jobs} at a time: about {total} hours; it goes on where it stopped, "
         f"and {results}/queue.txt says how it stands"
     )

@@ -117,7 +117,7 @@ def add_history(record: Record, final: float, updates: int = 200, points: int = 
         perplexity = final * (1 + 8 * np.exp(-4 * update / updates)) * (1 + noise[point])
         bits = float(np.log2(perplexity))
         append_history(record.folder, {"update": update, "split": "train", "loss_bits": bits - 0.1})
-        valid = {"loss_bits": bits, "token_perplexity": float(perplexity)}
+        valid = {"epoch": 1, "loss_bits": bits, "token_perplexity": float(perplexity)}
         append_history(record.folder, {"update": update, "split": "valid", **valid})
 
 

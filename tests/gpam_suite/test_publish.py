@@ -18,7 +18,7 @@ from gpam_suite.records.folder import append_history, read_history, read_records
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.report.publish import PART, pages_of, publish, remake
 
-TITLES = {"small_lm": {"title": "A small language model", "shown": "early training"}}
+TITLES = {"trained": {}, "early training": {"small_lm": "A small language model"}}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def published(tmp_path):
     results.mkdir()
     (results / "experiments.yaml").write_text(yaml.safe_dump(TITLES))
     for page in ("README.md", "results/README.md"):
-        (tmp_path / page).write_text("By hand.\n<!-- table: early-facts -->\n<!-- end -->\n")
+        (tmp_path / page).write_text("By hand.\n<!-- table: early-scores -->\n<!-- end -->\n")
     return results
 
 
@@ -55,17 +55,17 @@ def test_runs_come_in_and_more_of_them_later(published, tmp_path):
     histories = [read_history(record.folder) for record in read_records(published)]
     assert [{row["split"] for row in own} for own in histories] == [{"valid", "gradient"}] * 2
     assert all(own[-1] == {"update": 1, "split": "gradient", "query/a": 1.23} for own in histories)
-    runs(tmp_path / "later", 2)
+    runs(tmp_path / "later", 2, 3)
     publish(tmp_path / "later", published)
     assert [(r["model"], r["seed"]) for r in read_records(published)] == [
-        (model, seed) for model in ("dagpam", "softmax") for seed in (1, 2)
+        (model, seed) for model in ("dagpam", "softmax") for seed in (1, 2, 3)
     ]
     assert publish(tmp_path / "later", published) == []  # nothing new
     write_files(remake(published, tmp_path))
     table = rows(published / "runs.csv")
-    assert [float(row["test_perplexity"]) for row in table] == [31.0, 32.0, 31.0, 32.0]
-    assert len(rows(published / "curves.csv")) == 4 * 10
-    assert "| Runs that finished | 4 |" in (tmp_path / "README.md").read_text()
+    assert [float(row["test_perplexity"]) for row in table] == [31.0, 32.0, 33.0] * 2
+    assert len(rows(published / "curves.csv")) == 6 * 10
+    assert "| A small language model | perplexity per word |" in (tmp_path / "README.md").read_text()
     assert yaml.safe_load((published / "configurations.yaml").read_text())["small_lm"]["model"]["name"] == "softmax"
 
 
@@ -93,7 +93,7 @@ def test_no_text_of_a_test_set_is_published(published, tmp_path):
 
 def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     """softmax at 100, daGPAM 2 % better in each of the plan's seeds; no reference row says whether they are trained."""
-    (published / "experiments.yaml").write_text(yaml.safe_dump({"lm_ptb": {"title": "Penn", "shown": "verdict"}}))
+    (published / "experiments.yaml").write_text(yaml.safe_dump({"trained": {"lm_ptb": "Penn"}, "early training": {}}))
     asked = "<!-- table: verdicts -->\n<!-- end -->\n<!-- table: claim-lm_ptb -->\n<!-- end -->\n"
     (tmp_path / "README.md").write_text(asked)
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
@@ -115,7 +115,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
 
 def test_a_claim_that_lost_one_of_three_seeds_is_drawn_of_the_others(published, tmp_path):
     name = "wikitext2_trained"
-    (published / "experiments.yaml").write_text(yaml.safe_dump({name: {"title": "WikiText-2", "shown": "verdict"}}))
+    (published / "experiments.yaml").write_text(yaml.safe_dump({"trained": {name: "WikiText-2"}, "early training": {}}))
     (tmp_path / "README.md").write_text(f"<!-- figure: curves-{name} -->\n<!-- end -->\n")
     models = ("softmax", "dagpam_trainable")
     made = [make_record(experiment=name, model=model, seed=seed) for model in models for seed in (1, 2, 3)]
@@ -222,7 +222,8 @@ def test_every_number_in_a_sentence_stands_in_a_table_of_the_page(page):
 
 
 def test_pages_call_experiments_by_what_people_call_them():
-    names = yaml.safe_load((PUBLISHED / "experiments.yaml").read_text())
+    titles = yaml.safe_load((PUBLISHED / "experiments.yaml").read_text())
+    names = [name for own in titles.values() for name in own]
     for page in pages_of(ROOT):
         no_prose = r"```.*?```|<!--.*?-->|!\[.*?\]\(.*?\)"  # code, markers and figures
         prose = re.sub(no_prose, "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -87,17 +87,19 @@ def test_it_says_what_it_would_do_before_anything_is_installed():
     assert "softmax, dagpam, 3 seed(s)" in said
 
 
-def test_multi30k_trains_what_its_plan_compares_and_says_its_hours(tmp_path, monkeypatch, capsys):
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "runs.csv").write_text("experiment,train_seconds\n")  # none is published yet
-    monkeypatch.setattr(script, "ROOT", tmp_path)
-    monkeypatch.setattr(script, "planned", lambda page, part: (56, 0.5))
+def test_multi30k_trains_what_its_plan_compares(monkeypatch, capsys):
     monkeypatch.setattr(script, "visible_gpus", lambda: 0)
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "small", "--announce", "--jobs", "3", "nmt"])
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "small", "--announce", "nmt"])
     assert script.main() == 0
-    said = capsys.readouterr().out
-    assert "softmax, dagpam_trainable, softmax_scaled, 3 seed(s)" in said and "about 1.5 hours, by docs/" in said
+    assert "softmax, dagpam_trainable, softmax_scaled, 3 seed(s)" in capsys.readouterr().out
+
+
+def test_a_sweep_costs_what_its_members_cost(monkeypatch, capsys):
+    """Softmax and four times two pairs of lambdas, whatever is published of a larger grid."""
+    monkeypatch.setattr(script, "cost", lambda experiment, runs, jobs: f"{runs} runs of {experiment}")
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "laptop", "--sweep", "--announce", "lm"])
+    assert script.main() == 0
+    assert capsys.readouterr().out.endswith("; 9 runs of lm_laptop_lambda\n")
 
 
 def test_data_of_ones_own_are_prepared(monkeypatch):

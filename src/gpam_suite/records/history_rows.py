@@ -7,6 +7,7 @@
 """
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 GRADIENT, SCALAR = "gradient", "scalar"
@@ -30,3 +31,9 @@ def summary(history: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         "gradient_norms": {name: statistics.median(values.values()) for name, values in gradients.items()},
         "learned_scalars": {name: values[max(values)] for name, values in scalars.items()},
     }
+
+
+def mean_of(values: Mapping[str, float | None] | None, kind: str) -> float | None:
+    """Mean over modules of the numbers ``kind/<module>`` of :func:`summary`; None where there are none."""
+    found = [value for name, value in (values or {}).items() if name.startswith(f"{kind}/") and value is not None]
+    return statistics.fmean(found) if found else None

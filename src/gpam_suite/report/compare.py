@@ -118,11 +118,7 @@ def _obstacles(a: Side, b: Side) -> list[str]:
             return [f"{field} is {a.reference[field]} in A but {b.reference[field]} in B"]
     if not (a.row.finished and b.row.finished):  # a lost run has no number, and its protocol may be unknown
         return []
-    one, other = (
-        {"data checksum": record["data"]["checksum"]}
-        | {f"protocol.{key}": value for key, value in record["protocol"].items()}
-        for record in (a.reference, b.reference)
-    )
+    one, other = a.reference.scored_by, b.reference.scored_by
     return [
         f"{key} is {one.get(key, 'missing')} in A but {other.get(key, 'missing')} in B"
         for key in {**one, **other}

@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
 from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.report.model_looks import selected
-from gpam_suite.report.panels.across import curve_panels
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, legend_below, logarithmic, look
+from gpam_suite.report.model_looks import look_of, selected
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, look
 from gpam_suite.report.provenance import caption
 from gpam_suite.report.tables import metric_title
 from gpam_suite.stats.aggregate import Aggregate, Row
@@ -36,8 +35,18 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
     shown = selected(aggregate, curves)
     what = f"{title(aggregate.task)} during training: mean (line) and range (band) over seeds."
     said = _caption(aggregate, what, [row for row, _ in shown], len(curves))
-    titles = {aggregate.experiment: aggregate.reference["dataset_label"]}
-    return curve_panels(titles, [(aggregate, shown)], "learning-curves", said)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for row, curve in shown:
+            band(axes, curve.updates, curve.values, look_of(aggregate, row), row.label)
+        logarithmic(axes.yaxis)
+        axes.set_title(aggregate.reference["dataset_label"])
+        axes.set_xlabel("Updates")
+        axes.set_ylabel(f"{title(aggregate.task)} (log scale)")
+        legend_below(figure)
+
+    return Plot("learning-curves", said, 3.2, paint)
 
 
 def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:

@@ -14,17 +14,11 @@ MODELS = (
     BASELINE,
     FIXED,
     TRAINABLE,
-    "softmax_half",
-    "dagpam_half_sum",
     "softmax_scaled",
     "dagpam_trainable_sum_one",
     "dagpam_trainable_convex",
 )
 """These have one look in all figures: the main comparison (the first three), and what is to be seen beside it."""
-_PLACES = {model: place for place, model in enumerate(MODELS)} | {
-    "dagpam_trainable_convex": MODELS.index("softmax_half")
-}
-"""Of their looks, which are :data:`APART`; no figure has the two that share one."""
 Item = TypeVar("Item", bound=tuple[Any, ...])
 
 
@@ -41,7 +35,7 @@ def selected(aggregate: Aggregate, items: Sequence[Item]) -> list[Item]:
 
 def look_of_model(model: str) -> dict[str, Any]:
     """Colour, line and marker of one of :data:`MODELS`."""
-    return look(_PLACES[model])
+    return look(MODELS.index(model))
 
 
 def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
@@ -51,7 +45,7 @@ def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
         return look_of_model(row.model)
     shown = [other for (other,) in selected(aggregate, [(other,) for other in aggregate.rows if other.finished])]
     rows = [*shown, *(other for other in aggregate.rows if other not in shown)]
-    taken = {_PLACES[other.model] for other in rows if _is_one_of(MODELS, other)}
+    taken = {MODELS.index(other.model) for other in rows if _is_one_of(MODELS, other)}
     free = (place for place in count() if place not in taken)
     return look(dict(zip((other for other in rows if not _is_one_of(MODELS, other)), free, strict=False))[row])
 

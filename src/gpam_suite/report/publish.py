@@ -8,7 +8,7 @@ within the pages) is made of the archives, again and again the same.
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, 
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.report import early
 from gpam_suite.report.claims import claim_parts, verdicts
-from gpam_suite.report.panels import across
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
@@ -62,7 +61,7 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     aggregates = read_aggregates(results)
     for record in (record for found in aggregates for record in found.records):
         checked_scores(record)
-    _experiments(published, aggregates)
+    _titles(published, aggregates)
     files: dict[Path, bytes] = {}
     before = folders_of_runs(published)
     for name, own in folders_of_runs(results).items():
@@ -131,12 +130,11 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         UsageError: a broken archive, runs that do not compare, or a page that asks for a part that there is not.
     """
     aggregates = read_aggregates(published)
-    plan = _experiments(published, aggregates)
-    aggregates.sort(key=lambda found: list(plan).index(found.experiment))
+    titles, hardly_trained = _titles(published, aggregates)
+    aggregates.sort(key=lambda found: list(titles).index(found.experiment))
     records = sorted((record for found in aggregates for record in found.records), key=lambda record: record.folder)
     analyses = store.read_runs(published, records)
-    titles = {name: entry["title"] for name, entry in plan.items()}
-    before = [found for found in aggregates if plan[found.experiment]["shown"] == EARLY]
+    before = [found for found in aggregates if found.experiment in hardly_trained]
     said = findings(published, aggregates)
     whole = {name: one for name, one in said.items() if one.whole}
     lines = [line for found in aggregates for line in comparisons(compared(found, said))]
@@ -156,7 +154,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         for early_ones in (True, False)
     )
     parts = {
-        **early.tables(titles, before, published, analyses),
+        **early.tables(titles, before, published),
         "early-tuning": tuned,
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
@@ -164,9 +162,6 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         **{f"{kind}-{name}": waits for name in titles for kind in ("curves", *OF_CLAIM)},
     }
     figures = [
-        across.curves(titles, [found for found in before if found.experiment in early.CURVES], "early-curves"),
-        across.gains(titles, before, "early-differences"),
-        across.sums(titles, before, "early-grids"),
         search_curves(published, old),
         claimed_gains(whole, "claimed-gains"),
     ]
@@ -207,13 +202,14 @@ def filled(text: str, parts: Mapping[str, str], page: Path) -> str:
     return PART.sub(part, text)
 
 
-def _experiments(published: Path, aggregates: Iterable[Aggregate]) -> dict[str, dict[str, str]]:
-    """What ``experiments.yaml`` says of each experiment: what people call it, and where it is shown."""
+def _titles(published: Path, aggregates: Iterable[Aggregate]) -> tuple[dict[str, str], Collection[str]]:
+    """What people call each experiment, and those that are early training, by ``experiments.yaml``."""
     path = published / EXPERIMENTS
-    plan = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if missing := sorted({found.experiment for found in aggregates} - plan.keys()):
+    trained, early_ones = (yaml.safe_load(path.read_text(encoding="utf-8"))[kind] for kind in ("trained", EARLY))
+    titles = trained | early_ones
+    if missing := sorted({found.experiment for found in aggregates} - titles.keys()):
         raise UsageError(f"{path} has no title for {', '.join(missing)}: say there what people are to call it.")
-    return plan
+    return titles, early_ones.keys()
 
 
 def _configurations(aggregates: list[Aggregate]) -> str:

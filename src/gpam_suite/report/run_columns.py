@@ -5,8 +5,8 @@ from typing import Any
 
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record, read_history
+from gpam_suite.records.history_rows import mean_of
 from gpam_suite.records.metrics import METRICS
-from gpam_suite.stats.comparisons import mean_of
 from gpam_suite.stats.curves import perplexity
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")

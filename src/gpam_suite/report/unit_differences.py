@@ -6,12 +6,11 @@ A unit's score on a side is the mean over the side's seeds of :func:`unit_score`
 from collections.abc import Sequence
 
 import numpy as np
-from sacrebleu.metrics.bleu import BLEU
 
 from gpam.errors import UsageError
 from gpam_suite.common import formatting
 from gpam_suite.common.sections import Section, Table
-from gpam_suite.common.tasks import LM, NMT, TASKS
+from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.records import archives
 from gpam_suite.records.folder import HYPOTHESES, SCORES, Record
 from gpam_suite.records.metrics import turned
@@ -30,10 +29,7 @@ def unit_score(task: str, statistics: np.ndarray) -> float:
     """
     if task == LM.name:
         return float(statistics[1] / statistics[0])
-    if task != NMT.name:
-        return corpus_score(task, statistics)
-    ints = [round(float(value)) for value in statistics]
-    return BLEU.compute_bleu(ints[2:6], ints[6:10], *ints[:2], smooth_method="exp", effective_order=True).score
+    return corpus_score(task, statistics, of_a_sentence=True)
 
 
 def scores(runs: Sequence[Resampled]) -> np.ndarray:

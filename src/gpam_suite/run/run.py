@@ -78,21 +78,21 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     git = environment.git()  # of the code that trains, whatever is checked out meanwhile
     with Tracker(cfg, folder) as tracker:
-        status, reason = _work(cfg, folder, prepared, tracker)
+        outcome = _work(cfg, folder, prepared, tracker)
         ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
-        record = _record(cfg, folder, prepared, status, reason, git, started, ended)
+        record = _record(cfg, folder, prepared, outcome, git, started, ended)
         write_record(folder, record)
         tracker.finish(record)
     _remove_outcomes(folder)
     metric = TASKS[cfg.dataset.task].headline
-    if status != "finished":
-        raise RunFailed(f"{folder} {status}: {reason} (log: {rank_log(folder, 0)})")
+    if outcome["status"] != "finished":
+        raise RunFailed(f"{folder} {outcome['status']}: {outcome['reason']} (log: {rank_log(folder, 0)})")
     log.info("%s = %.2f after %.0f s: %s", metric, record["metrics"][metric], time.monotonic() - clock, folder)
     return record["metrics"][metric]
 
 
-def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> tuple[str, str | None]:
-    """Train and evaluate in a process of their own; returns the status and, unless finished, the reason."""
+def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> dict[str, Any]:
+    """Train and evaluate in a process of their own; returns its outcome: a status and a reason, or what it found."""
     title = f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}"
     progress = Progress(folder, title, cfg.fairseq.optimization.max_update)
     _remove_outcomes(folder)
@@ -105,14 +105,12 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
         stopped = outcome is not None and outcome["status"] == "stopped"
         raise Preempted(outcome["reason"] if stopped else "it goes on from its last checkpoint")
     progress.look()
-    if code == 0:
-        return "finished", None
     if outcome is None:  # it crashed, was killed, or had no room to say why
         statuses = {REFUSED_EXIT: "refused", DIVERGED_EXIT: "diverged"}
         outcome = {"status": statuses.get(code, "failed"), "reason": ended.last_words()}
     if outcome["status"] == "refused":
         raise UsageError(outcome["reason"])
-    return outcome["status"], outcome["reason"]
+    return outcome
 
 
 def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:
@@ -132,7 +130,7 @@ def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:
         raise RunFailed(f"process {place.rank} of {place.world}: {worker.last_words()} (log: {worker.log})")
 
 
-def _outcome(folder: Path, rank: int = 0) -> dict[str, Any] | None:
+def _outcome(folder: Path, rank: int) -> dict[str, Any] | None:
     path = outcome_file(folder, rank)
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
@@ -146,18 +144,16 @@ def _record(
     cfg: DictConfig,
     folder: Path,
     prepared: Prepared,
-    status: str,
-    reason: str | None,
+    outcome: dict[str, Any],
     git: dict[str, Any] | None,
     started: datetime.datetime,
     ended: datetime.datetime,
 ) -> dict[str, Any]:
-    outcome = (_outcome(folder) if status == "finished" else None) or {}
     history = read_history(folder)
     speeds = [row["tokens_per_second"] for row in history if row.get("tokens_per_second")]
     return {
-        "status": status,
-        "reason": reason,
+        "status": outcome["status"],
+        "reason": outcome.get("reason"),
         "experiment": cfg.experiment_name,
         "model": cfg.model.name,
         "model_label": cfg.model.label,
@@ -169,7 +165,7 @@ def _record(
         "recipe": cfg.recipe.name,
         "seed": cfg.seed,
         "gpu": cfg.gpu.name,
-        "world_size": outcome.get("world_size", 1),
+        "world_size": devices(cfg),
         **{name: outcome.get(name, {}) for name in ("metrics", "protocol", "checksums", "attention_modules")},
         **summary(history),
         "parameters": outcome.get("parameters", dict.fromkeys(PARAMETERS)),

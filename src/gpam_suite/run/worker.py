@@ -42,7 +42,6 @@ from gpam_suite.config.run_paths import (
     CHECK_EVERY,
     CONFIG,
     DIVERGED_EXIT,
-    OUTCOME,
     REFUSED_EXIT,
     TRAINED,
     outcome_file,
@@ -67,7 +66,8 @@ def main(folder: Path, data: Path) -> None:
     fill_paths(own, folder, prepared)
     own.common.no_progress_bar = True
     _distribute(own, cfg)
-    done = _updates(own)
+    last = checkpoint_of(folder, "last")
+    done = _updates(read_checkpoint(last)) if last.is_file() else 0
     if fast(cfg):
         calibration.keep(folder / BACKENDS, resumed=done > 0, write=rank() == 0)
     else:
@@ -78,16 +78,16 @@ def main(folder: Path, data: Path) -> None:
         _train(own, folder, fast(cfg))
     if rank() > 0:
         return
-    trained = time.monotonic()
+    evaluated_from = time.monotonic()
 
     from gpam_fairseq.install import attention_classes
 
     from fairseq import tasks
 
     task = tasks.setup_task(own.task)
-    last = read_checkpoint(Path(own.checkpoint.save_dir) / "checkpoint_last.pt")
-    if name := not_finite(last["model"]):
-        raise Diverged(f"update {_done(last)}: parameter {name} is not finite behind it, the last one")
+    trained = read_checkpoint(last)
+    if name := not_finite(trained["model"]):
+        raise Diverged(f"update {_updates(trained)}: parameter {name} is not finite behind it, the last one")
     best = checkpoint_of(folder, cfg.evaluation.checkpoint)
     model = load_model(best, own, task)
     metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
@@ -100,16 +100,15 @@ def main(folder: Path, data: Path) -> None:
             "train_per_token": train_flops_per_token(model, *lengths(prepared, own.task.get("tokens_per_sample")))
         },
         "attention_modules": attention_classes(model),
-        "updates": _done(last),
-        "train_seconds": float(last["extra_state"]["previous_training_time"]),
-        "evaluate_seconds": time.monotonic() - trained,
+        "updates": _updates(trained),
+        "train_seconds": float(trained["extra_state"]["previous_training_time"]),
+        "evaluate_seconds": time.monotonic() - evaluated_from,
         "peak_bytes": _peak_bytes(),
         "fast_products": products.state().told,
         "attention_backends": str(calibration.current()),
         "checksums": checksums(prepared, best),
-        "world_size": own.distributed_training.distributed_world_size,
     }
-    write_atomically(folder / OUTCOME, json.dumps(outcome))
+    write_atomically(outcome_file(folder), json.dumps(outcome))
 
 
 def _distribute(own: DictConfig, cfg: DictConfig) -> None:
@@ -141,13 +140,8 @@ def _distribute(own: DictConfig, cfg: DictConfig) -> None:
     own.checkpoint.load_checkpoint_on_all_dp_ranks = True  # fairseq's broadcast needs to unpickle a class of its own
 
 
-def _updates(own: DictConfig) -> int:
-    """Updates that ``checkpoint_last.pt`` has behind it, 0 without one."""
-    last = Path(own.checkpoint.save_dir) / "checkpoint_last.pt"
-    return _done(read_checkpoint(last)) if last.is_file() else 0
-
-
-def _done(checkpoint: dict[str, Any]) -> int:
+def _updates(checkpoint: dict[str, Any]) -> int:
+    """How many a checkpoint has behind it."""
     return checkpoint["optimizer_history"][-1]["num_updates"]
 
 

@@ -65,10 +65,13 @@ class Row:
         """Seeds that finished."""
         return [record["seed"] for record in self.finished]
 
+    def by_seed(self, read: Callable[[Record], float | None]) -> dict[int, float]:
+        """What ``read`` finds in the finished runs, where it finds something."""
+        return {record["seed"]: value for record in self.finished if (value := read(record)) is not None}
+
     def values(self, metric: str) -> dict[int, float]:
         """Seed to number, for the finished seeds that have it."""
-        found = {record["seed"]: record["metrics"].get(metric) for record in self.finished}
-        return {seed: value for seed, value in found.items() if value is not None}
+        return self.by_seed(lambda record: record["metrics"].get(metric))
 
     def summary(self, metric: str) -> Summary:
         return summarise(list(self.values(metric).values()))
@@ -327,9 +330,8 @@ def _refuse_mixed(settings: Settings) -> None:
         _refuse_unequal(records, name, lambda record, name=name: record[name])
     for key in sorted({key for found in settings.values() for key in found if not names_a_row(key)}):
         _refuse_unequal(known, key, lambda record, key=key: settings[record].get(key))
-    _refuse_unequal(finished, "data checksum", lambda record: record["data"]["checksum"])
-    for key in dict.fromkeys(key for record in finished for key in record["protocol"]):
-        _refuse_unequal(finished, f"protocol.{key}", lambda record, key=key: record["protocol"].get(key))
+    for key in dict.fromkeys(key for record in finished for key in record.scored_by):
+        _refuse_unequal(finished, key, lambda record, key=key: record.scored_by.get(key))
 
 
 def _refuse_unequal(records: list[Record], what: str, read: Callable[[Record], Any]) -> None:

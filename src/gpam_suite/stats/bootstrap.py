@@ -57,7 +57,7 @@ class Bootstrap:
     units: int
 
 
-def corpus_score(task: str, totals: np.ndarray) -> float:
+def corpus_score(task: str, totals: np.ndarray, *, of_a_sentence: bool = False) -> float:
     """The corpus number from summed sufficient statistics.
 
     Language modelling, ``totals = [words, nll]``: perplexity ``exp(nll / words)``, nll in nats. Translation, ``totals =
@@ -69,7 +69,7 @@ def corpus_score(task: str, totals: np.ndarray) -> float:
     if task == LM.name:
         return float(np.exp(totals[1] / totals[0]))
     ints = [round(float(total)) for total in totals]
-    return BLEU.compute_bleu(ints[2:6], ints[6:10], ints[0], ints[1], smooth_method="exp").score
+    return BLEU.compute_bleu(ints[2:6], ints[6:10], *ints[:2], smooth_method="exp", effective_order=of_a_sentence).score
 
 
 def _statistics(record: Record) -> tuple[str, np.ndarray] | None:

@@ -271,17 +271,13 @@ def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> 
     aggregate, ngram = there[claim.experiment], claim.references["ngram"]
     found: dict[str, float | None] = {}
     for experiment, model in claim.references["runs"].items():
-        alike = experiment in there and _scored_by(there[experiment]) == _scored_by(aggregate)
+        alike = experiment in there and there[experiment].reference.scored_by == aggregate.reference.scored_by
         rows = [row for row in there[experiment].rows if row.model == model] if alike else []
         scores = [score for row in rows for score in row.values(aggregate.metric).values()]
         found[rows[0].records[0]["model_label"] if rows else model] = summarise(scores).mean
     if ngram is not None:
         found[f"{ngram}-gram"] = reference_score(results, aggregate, ngram)
     return found
-
-
-def _scored_by(aggregate: Aggregate) -> tuple[Any, ...]:
-    return aggregate.reference["data"]["checksum"], aggregate.reference["protocol"]
 
 
 def reference_score(results: Path, aggregate: Aggregate, order: int) -> float | None:

@@ -1,12 +1,9 @@
 """What an experiment's runs say against softmax, computed once: the lines that tables, CSV and figures are made of."""
 
-from collections.abc import Callable, Mapping
 from functools import cache
-from statistics import fmean
 from typing import Any
 
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.records.folder import Record
 from gpam_suite.stats.aggregate import Aggregate, Row
 
 Line = dict[str, Any]
@@ -87,14 +84,3 @@ def _among_many(aggregate: Aggregate, row: Row, over_seeds: dict[Any, float], te
         "test_set_p_holm": test_set.get(row.key),
         "seeds_needed": aggregate.seeds_needed(row),
     }
-
-
-def by_seed(row: Row, read: Callable[[Record], float | None]) -> dict[int, float]:
-    """What ``read`` finds in the finished runs of ``row``, where it finds something."""
-    return {record["seed"]: value for record in row.finished if (value := read(record)) is not None}
-
-
-def mean_of(values: Mapping[str, float | None] | None, kind: str) -> float | None:
-    """Mean over modules of the numbers ``kind/<module>``; None where there are none."""
-    found = [value for name, value in (values or {}).items() if name.startswith(f"{kind}/") and value is not None]
-    return fmean(found) if found else None

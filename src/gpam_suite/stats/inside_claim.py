@@ -12,9 +12,9 @@ from scipy import stats
 
 from gpam.attention.mechanisms.softmax import Softmax
 from gpam_suite.records.folder import Record
+from gpam_suite.records.history_rows import mean_of
 from gpam_suite.records.metrics import turned
 from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.comparisons import by_seed, mean_of
 from gpam_suite.stats.over_seeds import Difference, difference, holm
 
 ENOUGH_RUNS = 5  # fewer cannot be ranked in a way that would be rare by chance
@@ -97,7 +97,7 @@ def inside(analyses: Mapping[Path, Analysis], aggregate: Aggregate, row: Row) ->
     ]
     found = []
     for quantity in next(iter(known.values())):
-        base, own = (by_seed(one, lambda record, quantity=quantity: known[record][quantity]) for one in rows)
+        base, own = (one.by_seed(lambda record, quantity=quantity: known[record][quantity]) for one in rows)
         if own:
             going = tuple(rank_correlation(*both) for both in zip((base, own), scores, strict=True))
             found.append(QuantityInside(quantity, base, own, difference(own, base) if base else None, going))
@@ -110,14 +110,8 @@ def rank_correlation(values: Mapping[int, float], scores: Mapping[int, float]) -
     one, two = (stats.rankdata([side[seed] for seed in seeds]) for side in (values, scores))
     if len(seeds) < ENOUGH_RUNS or min(len(set(one)), len(set(two))) == 1:
         return None
-
-    def rho(x: np.ndarray, axis: int = -1) -> np.ndarray:
-        centred = two - two.mean()
-        return ((x - one.mean()) * centred).sum(axis) / (len(seeds) * one.std() * two.std())
-
-    tested = stats.permutation_test(
-        (one,), rho, permutation_type="pairings", n_resamples=_ORDERS, vectorized=True, rng=np.random.default_rng(1)
-    )
+    orders = stats.PermutationMethod(n_resamples=_ORDERS, rng=np.random.default_rng(1))
+    tested = stats.pearsonr(one, two, method=orders)
     return RankCorrelation(float(tested.statistic), float(tested.pvalue))
 
 

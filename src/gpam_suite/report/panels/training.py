@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from gpam_suite.records.metrics import LOWER_IS_BETTER
-from gpam_suite.report.model_looks import look_of
-from gpam_suite.report.panels.across import DRAWN
+from gpam_suite.report.model_looks import MODELS, look_of
 from gpam_suite.report.panels.gains import effect_line
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.report.provenance import FROM_RECORDS
@@ -17,10 +16,10 @@ from gpam_suite.stats.curves import Curve, learning_curve, title
 
 
 def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
-    """Of softmax and those of :data:`DRAWN` that ``said`` compares; None where a side was not validated twice."""
+    """Of softmax and those of :data:`MODELS` that ``said`` compares; None where a side was not validated twice."""
     baseline = aggregate.baseline
     compared = {one.model for one in said.comparisons}
-    drawn = filter(None, (aggregate.row_of(model, seeds=1) for model in DRAWN if model in compared))
+    drawn = filter(None, (aggregate.row_of(model, seeds=1) for model in MODELS if model in compared))
     curves = {row: curve for row in (baseline, *drawn) if (curve := learning_curve(row))}
     if baseline not in curves or len(curves) < 2:
         return None
