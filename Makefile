@@ -2,23 +2,14 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 SEEDS   ?= 1,2,3
-MODELS  ?=
-SCALE   ?=
 RESULTS ?= results/local
-JOBS    ?=
 CASES   ?= default
 EXTRAS  ?= test
-TORCH_INDEX ?=
-EXTRA   ?=
 EXPERIMENT ?= lm_laptop
 MODEL   ?= dagpam
 GPU     ?= h100
-PARTS   ?=
 TRIALS  ?= 20
 TASK    ?= lm
-ADVISORIES ?=
-A       ?=
-B       ?=
 # A setting reaches a recipe as a variable of the environment, "$$SEEDS", and never as words of the shell's or of make's
 # (SEEDS='1; touch x', SEEDS='$(shell touch x)'): a quoted variable's value is read by nobody but the script it is for.
 # Any other name on make's command line could be one of make's own (SHELL, MAKE, RUN), whose value is run: it is refused.

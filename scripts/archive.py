@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 from gpam.errors import UsageError
-from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import write_atomically
 from gpam_suite.records import archives
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 LEFT_OUT = {"checkpoints", "wandb", "tensorboard"}
 SUFFIXES = {".json", ".jsonl", ".yaml", ".txt"}

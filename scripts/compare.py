@@ -2,10 +2,9 @@
 
 import sys
 
-from gpam_suite.common.arguments import Parser
 from gpam_suite.common.sections import print_sections
 from gpam_suite.report.compare import compare
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 
 def main() -> None:

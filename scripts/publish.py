@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 from gpam.errors import UsageError
-from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import write_files
 from gpam_suite.report.publish import publish, remake
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
         return sentence
     unknown = [word for word in overrides if not re.match(r"paths\.(?!results=)\w+=", word)]
     if unknown:
-        return f"unknown option '{unknown[0]}', wanted paths.KEY=VALUE of configs/paths/default.yaml, or RESULTS=FOLDER"
+        return f"unknown option '{unknown[0]}', wanted paths.KEY=VALUE of configs/command.yaml, or RESULTS=FOLDER"
     options = dict(word.split("=", 1) for word in overrides)
     mirror = options.get("paths.mirror") or os.environ.get("GPAM_MIRROR")
     if not mirror:

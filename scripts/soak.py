@@ -3,10 +3,9 @@
 import logging
 import sys
 
-from gpam_suite.common.arguments import Parser
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.places import ROOT
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gpam_suite")]  # the parts live beside their samples
 

@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.arguments import Parser
 from gpam_suite.report.page import build
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 
 def main() -> None:

@@ -4,9 +4,8 @@ import logging
 import sys
 
 from gpam.errors import UsageError
-from gpam_suite.common.arguments import Parser
 from gpam_suite.common.markup import shown
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 
 def main() -> None:

@@ -2,9 +2,8 @@
 
 import sys
 
-from gpam_suite.common.arguments import Parser
 from gpam_suite.report.wandb_report import save
-from gpam_suite.run.command_line import guarded
+from gpam_suite.run.command_line import Parser, guarded
 
 
 def main() -> None:

@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
-from gpam_suite.common.arguments import Parser
 from gpam_suite.common.sections import print_sections
-from gpam_suite.run.command_line import guarded
-from gpam_suite.run.members import members
+from gpam_suite.run.command_line import Parser, guarded
+from gpam_suite.run.progress import members
 
 
 def main() -> None:

@@ -25,6 +25,11 @@ def did_you_mean(got: str, choices: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def in_a_line(error: BaseException) -> str:
+    """What ``error`` says, on one line that is not too long for a sentence; its type where it says nothing."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def nobody_reads() -> bool:
     """After a BrokenPipeError: whether it was stdout's, whose reader has seen enough (``... --help | head``).
 

@@ -1,6 +1,7 @@
-"""Which processor this is, as Linux tells it. Needs no torch."""
+"""Which processor this is, as Linux tells it, and how many of its cores are ours. Needs no torch."""
 
 import contextlib
+import os
 import platform
 
 
@@ -23,3 +24,8 @@ def name() -> str:
     if {"cpu family", "model"} <= found.keys():
         said += f" (family {found['cpu family']}, model {found['model']})"
     return said
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

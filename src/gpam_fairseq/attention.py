@@ -26,7 +26,6 @@ class GPAMMultiheadAttention(MultiheadAttention):
         self.__dict__.update({name: value for name, value in vars(stock).items() if name not in self.__dict__})
         for name, child in stock.named_children():
             self.add_module(name, child)
-        self.bias_k = self.bias_v = None
         self.mechanism = mechanism
         self.acts_after_block = type(mechanism).after_block is not Mechanism.after_block
         self._block: dict[str, Any] | None = None
@@ -66,9 +65,11 @@ class GPAMMultiheadAttention(MultiheadAttention):
             k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             if state is not None:
                 k, v, key_padding_mask = self._extend(state, k, v, key_padding_mask, static_kv)
+        if attn_mask is not None:
+            refuse_if_not_causal(attn_mask)
         block = {
             "key_padding_mask": None if key_padding_mask is None else key_padding_mask.bool(),
-            "causal": attn_mask is not None and is_causal(attn_mask),
+            "causal": attn_mask is not None,
             "state": state,
         }
         output, weights = self.mechanism(
@@ -110,19 +111,18 @@ class GPAMMultiheadAttention(MultiheadAttention):
             earlier = state["prev_key"].shape[2]
             earlier_padding = state.get("prev_key_padding_mask")
             if key_padding_mask is not None or earlier_padding is not None:
-                empty = k.new_zeros
                 if earlier_padding is None:
-                    earlier_padding = empty(k.shape[0], earlier, dtype=torch.bool)
+                    earlier_padding = k.new_zeros(k.shape[0], earlier, dtype=torch.bool)
                 if key_padding_mask is None:
-                    key_padding_mask = empty(k.shape[0], k.shape[2], dtype=torch.bool)
+                    key_padding_mask = k.new_zeros(k.shape[0], k.shape[2], dtype=torch.bool)
                 key_padding_mask = torch.cat([earlier_padding.bool(), key_padding_mask.bool()], dim=1)
             k, v = torch.cat([state["prev_key"], k], dim=2), torch.cat([state["prev_value"], v], dim=2)
         state.update(prev_key=k, prev_value=v, prev_key_padding_mask=key_padding_mask)
         return k, v, key_padding_mask
 
 
-def is_causal(attn_mask: Tensor) -> bool:
-    """True for fairseq's causal mask, zero up to the diagonal and ``-inf`` above it; other masks are refused.
+def refuse_if_not_causal(attn_mask: Tensor) -> None:
+    """Of masks only fairseq's causal one is known, zero up to the diagonal and ``-inf`` above it.
 
     The decoder hands out slices of one buffer, so the buffer is looked at once and remembers the answer.
     """
@@ -141,4 +141,3 @@ def is_causal(attn_mask: Tensor) -> bool:
                 "key_padding_mask are supported"
             )
         buffer._gpam_causal_at = version
-    return True

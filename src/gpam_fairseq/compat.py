@@ -45,6 +45,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpam_fairseq.trainer.replacing import replaced
+
 import hydra
 import numpy
 import torch
@@ -268,21 +270,11 @@ def _clips_on_the_cpu(stock: Any) -> Any:
     """Repair 9: the same operations, where the gradients are."""
 
     @functools.wraps(stock)
-    def clip_grad_norm_(params: Any, max_norm: float, aggregate_norm_fn: Any = None) -> torch.Tensor:
-        if not torch.cuda.is_available():
-            return stock(params, max_norm, aggregate_norm_fn)
+    def clip_grad_norm_(params: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         params = [params] if isinstance(params, torch.Tensor) else list(params)
-        grads = [parameter.grad.detach() for parameter in params if parameter.grad is not None]
-        if not grads or any(grad.device.type != "cpu" for grad in grads):
-            return stock(params, max_norm, aggregate_norm_fn)
-        norm = torch.norm(torch.stack([torch.norm(grad, p=2, dtype=torch.float32) for grad in grads]))
-        if aggregate_norm_fn is not None:
-            norm = aggregate_norm_fn(norm)
-        if max_norm > 0:
-            factor = (float(max_norm) / (norm + 1e-6)).clamp_(max=1)
-            for grad in grads:
-                grad.mul_(factor)
-        return norm
+        on_cpu = all(parameter.grad is None or parameter.grad.device.type == "cpu" for parameter in params)
+        with replaced(torch.cuda, is_available=lambda: False) if on_cpu else contextlib.nullcontext():
+            return stock(params, *args, **kwargs)
 
     return clip_grad_norm_
 

@@ -15,7 +15,7 @@ from fairseq.trainer import Trainer
 
 from gpam.attention import Site, build
 from gpam_suite.records.folder import append_history, read_history
-from gpam_suite.records.history_rows import of_split, summary
+from gpam_suite.records.history_rows import gradients_and_scalars, of_split
 
 
 class Model(torch.nn.Module):
@@ -102,7 +102,7 @@ def test_reading_a_history_back():
         {"update": 3, "split": "scalar", "lambda_pos/a": 0.25},
     ]
     assert of_split(rows, "gradient") == {"query/a": {1: 1.0, 2: 5.0, 3: 2.0}, "key/a": {2: 4.0}}
-    assert summary(rows) == {
+    assert gradients_and_scalars(rows) == {
         "gradient_norms": {"query/a": 2.0, "key/a": 4.0},
         "learned_scalars": {"lambda_pos/a": 0.25},
     }

@@ -1,7 +1,6 @@
 """What is published is made of the archives alone, and new runs come in by one command."""
 
 import csv
-import json
 import re
 
 import pytest
@@ -12,7 +11,6 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
 from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records import archives
 from gpam_suite.records.folder import append_history, read_history, read_records
 from gpam_suite.records.metrics import METRICS
@@ -78,17 +76,6 @@ def test_runs_that_make_no_table_with_the_published_ones_are_refused_and_nothing
     with pytest.raises(UsageError, match=r"gpu\.fast is null in .* but true in .*an experiment name of its own"):
         publish(tmp_path / "later", published)
     assert archive.read_bytes() == before
-
-
-def test_no_text_of_a_test_set_is_published(published, tmp_path):
-    """Which analyses of earlier versions hold."""
-    runs(tmp_path / "local", 1)
-    analysis = path_of_run(tmp_path / "local", read_records(tmp_path / "local")[0])
-    write(analysis, {"modules": {}, "maps": {"words": ["somebody's", "text"]}})
-    publish(tmp_path / "local", published)
-    (found,) = archives.unpack(published / "analysis.tar.xz").values()
-    assert json.loads(found) == {"modules": {}}
-    assert not any(b'"maps"' in content for content in archives.unpack(PUBLISHED / "analysis.tar.xz").values())
 
 
 def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):

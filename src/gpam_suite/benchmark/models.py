@@ -34,7 +34,6 @@ class Case:
     ``sentences * length`` tokens with the lengths in those files (:func:`batches`).
     """
 
-    name: str
     task: str
     vocabulary: int
     sentences: int
@@ -52,14 +51,11 @@ class Case:
 
 
 CASES = {
-    case.name: case
-    for case in (
-        Case("lm_laptop", LM.name, 4000, 16, 128, 128, 512, 6, 4),
-        Case("nmt_laptop", NMT.name, 2000, 100, 20, 128, 512, 3, 4),
-        Case("lm_512", LM.name, 8000, 4, 512, 512, 2048, 4, 8),
-        Case("lm_512_dropout", LM.name, 8000, 4, 512, 512, 2048, 4, 8, attention_dropout=0.1),
-        Case("nmt_iwslt", NMT.name, 8848, 68, 30, 512, 1024, 3, 4),
-    )
+    "lm_laptop": Case(LM.name, 4000, 16, 128, 128, 512, 6, 4),
+    "nmt_laptop": Case(NMT.name, 2000, 100, 20, 128, 512, 3, 4),
+    "lm_512": Case(LM.name, 8000, 4, 512, 512, 2048, 4, 8),
+    "lm_512_dropout": Case(LM.name, 8000, 4, 512, 512, 2048, 4, 8, attention_dropout=0.1),
+    "nmt_iwslt": Case(NMT.name, 8848, 68, 30, 512, 1024, 3, 4),
 }
 
 

@@ -15,14 +15,14 @@ from gpam.attention.backends.workspace import POOL
 from gpam_suite.benchmark.comparison import synchronise
 from gpam_suite.benchmark.counting import count_flops
 
-KINDS = {
+OPERATORS = {
     "products": ("bmm", "mm", "baddbmm", "addmm", "scaled_dot_product"),
     "softmax": ("softmax",),
     "copies": ("copy", "clone", "cat", "stack", "contiguous"),
 }
 """Kind of work to parts of its operators' names, the first that fits; all others are ``passes``: sums, products
 entry by entry, masks."""
-SHARES = (*KINDS, "passes", "rest")
+SHARES = (*OPERATORS, "passes", "rest")
 """``rest`` is the time outside of operators: Python, and the calls themselves."""
 _REPEATS = 3
 Result = TypeVar("Result")
@@ -74,7 +74,8 @@ def _sample(work: Callable[[], object]) -> dict[str, float]:
     found = dict.fromkeys(SHARES, 0.0)
     for event in seen.key_averages():
         if event.key.startswith("aten::"):
-            kind = next((kind for kind, parts in KINDS.items() if any(part in event.key for part in parts)), "passes")
+            own = (kind for kind, parts in OPERATORS.items() if any(part in event.key for part in parts))
+            kind = next(own, "passes")
             found[kind] += event.self_cpu_time_total / 1e6 / seconds
     found["rest"] = max(0.0, 1 - sum(found.values()))
     return found

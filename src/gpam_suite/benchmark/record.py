@@ -12,7 +12,6 @@ from typing import Any
 
 from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.common.files import write_atomically
-from gpam_suite.inside import store
 from gpam_suite.records import archives, environment
 
 FOLDER = "records"
@@ -41,7 +40,7 @@ def write(
 
 def read(output: Path) -> list[dict[str, Any]]:
     """All records of a folder, by the names of their case and device."""
-    return [store.read(path) for path in archives.find(output / FOLDER, "*.json")]
+    return [json.loads(archives.read_bytes(path)) for path in archives.find(output / FOLDER, "*.json")]
 
 
 def device(found: Mapping[str, Any]) -> str:

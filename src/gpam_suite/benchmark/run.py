@@ -10,6 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
+from gpam.processor import cores
 from gpam_suite.benchmark import record
 from gpam_suite.benchmark.comparison import Settings, compare
 from gpam_suite.benchmark.kinds import KINDS
@@ -17,7 +18,6 @@ from gpam_suite.benchmark.page import pages, section
 from gpam_suite.benchmark.peers import backends
 from gpam_suite.common.files import write_files
 from gpam_suite.common.options import one_of, several, whole_number
-from gpam_suite.data.workers import cores
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -92,7 +92,7 @@ def _settings(cfg: DictConfig) -> Settings:
     return Settings(
         threads=threads,
         repeats=whole_number(cfg.repeats, 1, "repeats"),
-        seed=cfg.seed,
+        seed=whole_number(cfg.seed, 0, "seed"),
         device=device,
         mirror=cfg.paths.mirror,
     )

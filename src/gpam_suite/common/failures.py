@@ -2,6 +2,8 @@
 
 import errno
 
+from gpam.errors import in_a_line
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 NO_ROOM_OR_RIGHT = _FULL + _NOT_WRITABLE
@@ -24,7 +26,7 @@ def to_mend(error: BaseException | None) -> str | None:
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             return f"no access to {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
         if isinstance(error, OSError) and (error.errno == errno.ENOENT or "not found" in str(error)):
-            return f"a file is gone while it was needed ({' '.join(str(error).split())[:200]}); start again to go on"
+            return f"a file is gone while it was needed ({in_a_line(error)}); start again to go on"
         if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
             return (
                 "there is not enough memory, or a limit of it is reached; free some, or take less at a time (JOBS, "

@@ -55,8 +55,8 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
 
 
 def remove_unfinished(folder: Path, seconds: float = 0) -> None:
-    """Remove what killed processes left of :func:`write_atomically` in ``folder`` that many ``seconds`` ago or earlier:
-    any of it where no other process is at work."""
+    """Remove what killed processes left of :func:`write_atomically` in ``folder``. Where others may be at work: only
+    what is ``seconds`` old."""
     for temporary in Path(folder).glob(".*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.stat().st_mtime >= seconds:

@@ -42,9 +42,7 @@ def code(lines: Iterable[str]) -> str:
 
 
 def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; a status column with nothing to say is left out, columns of numbers are set to the right."""
-    if head[-1] == "Status" and all(line[-1] == MISSING for line in table):
-        head, table = head[:-1], [line[:-1] for line in table]
+    """A Markdown table; columns of numbers are set to the right."""
     columns = [[line[place] for line in table if line[place] != MISSING] for place in range(len(head))]
     numbers = [2 * sum(_NUMBER.match(cell) is not None for cell in column) >= len(column) for column in columns]
     rule = ["---:" if right else ":---" for right in numbers]

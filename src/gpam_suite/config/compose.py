@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError, did_you_mean, in_a_line
 from gpam_suite.common.options import finite, mapping, one_of, whole_number
 from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.tasks import LM, NMT
@@ -75,8 +75,7 @@ def stored(path: Path) -> DictConfig:
             raise UsageError("it holds no configuration")
         check_nodes(cfg)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again") from None
+        raise UsageError(f"{path} cannot be read ({in_a_line(error)}): restore it from git, or run again") from None
     return cfg
 
 
@@ -200,8 +199,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     except OmegaConfBaseException as error:
         raise UsageError(_omegaconf_sentence(error, tree)) from None
     except (TypeError, ValueError, AttributeError, AssertionError) as error:  # OmegaConf's and fairseq's own slips
-        reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"fairseq configuration: {reason or type(error).__name__}; correct the options") from None
+        raise UsageError(f"fairseq configuration: {in_a_line(error)}; correct the options") from None
     for group in ("task", "model"):
         if complete[group] is None:
             raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
@@ -250,9 +248,8 @@ def _plain(node: Any) -> dict[str, Any]:
 def identity(cfg: DictConfig) -> dict[str, Any]:
     """Everything that can change a number: the resolved configuration without places and logging."""
     found = {key: value for key, value in _plain(cfg).items() if key not in NOT_PART_OF_A_RESULT}
-    if "gpu" in found:
-        found["gpu"]["fast"] = fast(cfg)
-        found["gpu"] = {key: value for key, value in found["gpu"].items() if _BEFORE_THE_CHOICE.get(key) != value}
+    found["gpu"]["fast"] = fast(cfg)
+    found["gpu"] = {key: value for key, value in found["gpu"].items() if _BEFORE_THE_CHOICE.get(key) != value}
     return found
 
 

@@ -1,12 +1,11 @@
 """The hash of a run's configuration, and the folder that is named after it."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpam_suite.common.files import safe_name
+from gpam_suite.common.files import safe_name, sha256
 
 
 def _canonical(value: Any) -> Any:
@@ -27,7 +26,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
     machine, logging) are left out by the caller.
     """
     text = json.dumps(_canonical(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return sha256(text.encode())[:8]
 
 
 def run_folder(results: Path, experiment: str, model: str, options_label: str, seed: int, hash: str) -> Path:

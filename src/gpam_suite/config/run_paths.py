@@ -1,4 +1,4 @@
-"""Names in a run's folder."""
+"""Names in a run's folder, and what a run and its worker say to each other."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, in_a_line
 from gpam_suite.common.markup import control
 
 _SUBMITIT, _JOBLIB = "hydra_plugins.hydra_submitit_launcher.submitit_launcher", "hydra_plugins.hydra_joblib_launcher"
@@ -96,8 +96,7 @@ def guarded_composition() -> Iterator[None]:
         except (UsageError, HydraException, OmegaConfBaseException):
             raise
         except Exception as error:  # Hydra's own slips over odd words, such as model=1
-            reason = " ".join(str(error).split())[:200]
-            raise UsageError(f"Hydra cannot read the options: {reason or type(error).__name__}; correct them") from None
+            raise UsageError(f"Hydra cannot read the options: {in_a_line(error)}; correct them") from None
         refuse_code(cfg)
         return cfg
 

@@ -1,7 +1,6 @@
 """Raw text to text/, bpe/ and bin/ in a folder, stage by stage, with the counts and checksums of what was written."""
 
 import importlib.metadata
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from gpam.errors import UsageError
 from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary
 from gpam_suite.data.kinds.sources import Raw
 from gpam_suite.data.options import SPLITS, sides
-from gpam_suite.data.prepared import DOCUMENTS, written
+from gpam_suite.data.prepared import written
 from gpam_suite.data.store.stages import Piece, Stage, Stages
 from gpam_suite.data.text.counting import COUNTS, count, load_counts
 from gpam_suite.data.text.lines import file_name
@@ -50,12 +49,11 @@ def build(
         splits[split] = {"lines": text["lines"]}
         splits[split] |= {"dropped": texts.dropped[split], **counts} if len(languages) == 2 else counts["source"]
     documents = {split: raw.documents.get(split, [0]) for split in SPLITS}
-    (folder / DOCUMENTS).write_text(json.dumps(documents) + "\n", encoding="utf-8")
     sizes = [dictionaries[language].facts["size"] for language in languages]
     return {
         "splits": splits,
         "dictionary": dict(zip(("source", "target"), sizes, strict=True)) if len(sizes) == 2 else sizes[0],
-        **written(folder),
+        **written(folder, documents),
     }
 
 

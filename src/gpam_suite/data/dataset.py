@@ -69,7 +69,10 @@ def _check_task(task: str, kind: str) -> None:
 
 
 def check_fit(dataset: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Refuse a ``preprocessing`` that would change symbols which the kind of data set fixes."""
+    """Refuse a ``preprocessing`` that is of pairs where there are none, or would change symbols which the kind of data
+    set fixes."""
+    if "clean" in options and not TASKS[dataset["task"]].parallel:
+        raise UsageError(f"preprocessing.clean is of pairs, which data set {dataset['name']} has not: leave it out")
     if (segmentation := KINDS[dataset["kind"]].segmentation) is None:
         return
     wanted = {"tokenizer": "none", "lowercase": False, "bpe": segmentation, "min_count": 0}

@@ -1,4 +1,4 @@
-"""The ``preprocessing`` node: known keys, allowed values, defaults."""
+"""The ``preprocessing`` node: known keys, allowed values, defaults; and what both nodes of a data set are read with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.options import mapping, one_of, whole_number
+from gpam_suite.common.options import finite, mapping, one_of, whole_number
 from gpam_suite.common.tasks import TASKS
 
 TOKENIZERS = ("none", "moses")
@@ -76,7 +76,7 @@ def _check_clean(clean: Any) -> None:
     one_of(clean["of"], ("tokens", "pieces"), "preprocessing.clean.of")
     least = whole_number(clean["least"], 1, "preprocessing.clean.least")
     whole_number(clean["most"], least, "preprocessing.clean.most")
-    if isinstance(clean["ratio"], bool) or not isinstance(clean["ratio"], int | float) or clean["ratio"] < 1:
+    if finite(clean["ratio"], "preprocessing.clean.ratio") < 1:
         raise UsageError(f"preprocessing.clean.ratio: got {clean['ratio']!r}, wanted a number of at least 1")
 
 

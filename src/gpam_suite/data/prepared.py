@@ -1,6 +1,7 @@
 """What a preparation gives to training and evaluation."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -113,14 +114,13 @@ class Prepared:
         if self.unit == "character":
             return list(map(len, lines_of(self.source_text(split).read_bytes())))
         kind = self.manifest["preprocessing"]["bpe"]
-        lines = (self.folder / "bpe" / file_name(split, None)).read_text(encoding="utf-8").split("\n")[:-1]
+        lines = read_lines(self.folder / "bpe" / file_name(split, None))
         return [len(undo_segmentation(line, kind).split()) + 1 for line in lines]
 
     def longest(self) -> int:
         """Tokens of the longest segmented line of any split and side, its end counted."""
-        texts = (self.folder / "bpe").glob("*.txt")
-        splits = [path for path in texts if path.name.partition(".")[0] in SPLITS]
-        return max(len(line.split()) + 1 for path in splits for line in read_lines(path))
+        names = [file_name(split, language) for split in SPLITS for language in {self.source_lang, self.target_lang}]
+        return max(len(line.split()) + 1 for name in names for line in read_lines(self.folder / "bpe" / name))
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -140,8 +140,10 @@ def fill_paths(fairseq_config: DictConfig, folder: Path, prepared: Prepared) -> 
     fairseq_config.checkpoint.save_dir = str(folder / CHECKPOINTS)
 
 
-def written(folder: Path) -> dict[str, Any]:
-    """Every file in ``folder`` as manifests describe it, and one checksum of the texts."""
+def written(folder: Path, documents: Mapping[str, list[int]]) -> dict[str, Any]:
+    """Every file in ``folder``, to which the first lines of ``documents`` are added, as manifests describe it, and one
+    checksum of the texts."""
+    (folder / DOCUMENTS).write_text(json.dumps(documents) + "\n", encoding="utf-8")
     files = described(folder)
     texts = "".join(f"{name} {of['sha256']}\n" for name, of in files.items() if name.startswith("text/"))
     return {"checksum": sha256(texts.encode()), "files": files}

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam.processor import cores
 from gpam_suite.common.stopping import die_with
 from gpam_suite.data.progress import progress
 
-Task = Callable[[list[str]], Any]
+OfLines = Callable[[list[str]], Any]
 
 CHUNK = 1 << 19  # bytes of text
 WORTH_IT = 4 * CHUNK  # a shorter text is done before processes have started
@@ -46,7 +47,7 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def results(self, task: Task, text: Path, what: str) -> Iterator[Any]:
+    def results(self, task: OfLines, text: Path, what: str) -> Iterator[Any]:
         """The result of ``task`` for each chunk of ``text``, in order, under a progress bar called ``what``.
 
         Raises:
@@ -80,12 +81,7 @@ class Workers:
             ) from None
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _work(task: Task, chunk: bytes) -> tuple[int, int, Any]:
+def _work(task: OfLines, chunk: bytes) -> tuple[int, int, Any]:
     """Bytes, lines and result of one chunk."""
     lines = chunk.decode("utf-8").removesuffix("\n").split("\n")
     try:

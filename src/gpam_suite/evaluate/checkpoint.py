@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, in_a_line
 
 _NOT_OURS = "not as training wrote it; use the checkpoint that the run left"
 
@@ -30,8 +30,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except (UsageError, MemoryError):
         raise
     except Exception as error:  # what torch's reader and fairseq's upgrades raise for damaged bytes is no short list
-        first_line = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UsageError(f"{path} cannot be read, it seems cut off ({first_line}); delete it and train again") from None
+        said = in_a_line(error)
+        raise UsageError(f"{path} cannot be read, it seems cut off ({said}); delete it and train again") from None
     model = state.get("model")
     if not zipfile.is_zipfile(path):
         raise UsageError(f"{path} is of a format that holds no checksums; delete it and train again")

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from gpam_suite.data import Prepared
 from gpam_suite.data.kinds.documents import SEPARATOR, split_piece
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import Metrics, decoding, keep, translated
+from gpam_suite.evaluate.translation import Metrics, decoding_protocol, keep, translated
 
 
 def score_pieces(
@@ -67,11 +67,10 @@ def evaluate(
         lowercase=prepared.manifest["preprocessing"]["lowercase"],
     )
     keep(folder, rows, sentences)
-    budget = prepared.manifest["dataset"]["budget"]
     return metrics, {
         "unit": "document",
-        "budget": budget,
-        **decoding(evaluation),
+        "budget": prepared.manifest["dataset"]["budget"],
+        **decoding_protocol(evaluation),
         "sacrebleu": signature,
         "split": "test",
     }

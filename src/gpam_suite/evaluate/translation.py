@@ -137,7 +137,7 @@ def evaluate(
     keep(folder, [{"sentence": index, "bleu": measured.statistics(*pair)} for index, pair in pairs], hypotheses)
     signature = {"sacrebleu": str(measured.bleu.get_signature())}
     signature |= {"references": ", ".join(kind)} if kind else {}  # none: BLEU is comparable
-    protocol = {**decoding(evaluation), **signature, "split": "test"}
+    protocol = {**decoding_protocol(evaluation), **signature, "split": "test"}
     return {f"test_{name}": score for name, score in scores.items()}, protocol
 
 
@@ -170,7 +170,7 @@ def _keep_lines(path: Path, lines: list[str]) -> None:
     write_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
-def decoding(evaluation: DictConfig) -> dict[str, Any]:
+def decoding_protocol(evaluation: DictConfig) -> dict[str, Any]:
     """What of the protocol says how hypotheses were found."""
     return {
         "beam": evaluation.beam,

@@ -39,13 +39,14 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
         "experiment": settings.experiment,
         "lambda_neg": settings.lambda_neg,
         "layers": layers,
-        "seeds": list(settings.depth_seeds),
+        "seeds": several(settings.depth_seeds, "depth_seeds"),
         "networks": {"attention": [], "transformer": []},
     }
-    varied = [{"lambda_pos": lambda_pos, "lambda_neg": settings.lambda_neg} for lambda_pos in settings.lambda_pos]
+    lambdas = several(settings.lambda_pos, "lambda_pos")
+    varied = [{"lambda_pos": lambda_pos, "lambda_neg": settings.lambda_neg} for lambda_pos in lambdas]
     for name, options in [("softmax", {}), *(("dagpam", options) for options in varied)]:
         rows: dict[str, list[Any]] = {network: [] for network in found["networks"]}
-        for seed in settings.depth_seeds:
+        for seed in found["seeds"]:
             cfg = composed(
                 f"experiment={settings.experiment}",
                 f"model={name}",

@@ -1,5 +1,4 @@
-"""``<results>/analysis/`` and ``<results>/perturbed/``: the numbers that figures and findings are made of, as JSON, and
-the words that these share."""
+"""``<results>/analysis/`` and ``<results>/perturbed/``: the numbers that figures and findings are made of, as JSON."""
 
 import json
 from collections.abc import Iterable
@@ -13,13 +12,6 @@ from gpam_suite.records.folder import Record
 
 FOLDER, PERTURBED = "analysis", "perturbed"
 """Below a results folder."""
-COMMAND = "python scripts/analyse.py"
-TITLES = {
-    "residual": "Relative residual",
-    "cosine": "Mean cosine similarity",
-    "stable_rank": "Stable rank",
-    "effective_rank": "Effective rank",
-}
 _DIGITS = 6  # significant: fewer than differ between machines, more than any figure shows
 
 

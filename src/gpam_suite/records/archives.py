@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from gpam.errors import UsageError
 
@@ -37,17 +38,17 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def unpack(archive: Path) -> dict[str, bytes]:
+def unpack(archive: Path) -> Mapping[str, bytes]:
     """Name to content of the plain files in ``archive``.
 
     Raises:
         UsageError: it is broken, holds more than :data:`MOST` bytes, or something that is no plain file.
     """
-    return dict(_members(archive, archive.stat().st_mtime_ns))
+    return _members(archive, archive.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
-def _members(archive: Path, changed: int) -> dict[str, bytes]:
+def _members(archive: Path, changed: int) -> Mapping[str, bytes]:
     advice = "restore it from git, or remove it"
     try:
         with lzma.open(archive) as stream:
@@ -58,7 +59,7 @@ def _members(archive: Path, changed: int) -> dict[str, bytes]:
             members = packed.getmembers()
             if strange := next((member.name for member in members if not member.isfile()), None):
                 raise UsageError(f"{archive}: {strange!r} is no plain file: {advice}.")
-            return {member.name: packed.extractfile(member).read() for member in members}
+            return MappingProxyType({member.name: packed.extractfile(member).read() for member in members})
     except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
         raise UsageError(f"{archive} is broken ({error}): {advice}.") from None
 
@@ -77,7 +78,7 @@ def _above(path: Path) -> list[tuple[Path, PurePosixPath]]:
 
 def _packed(path: Path) -> bytes | None:
     for archive, name in _above(path):
-        if (content := _members(archive, archive.stat().st_mtime_ns).get(str(name))) is not None:
+        if (content := unpack(archive).get(str(name))) is not None:
             return content
     return None
 
@@ -106,7 +107,7 @@ def find(folder: Path, pattern: str) -> list[Path]:
     found = {path for path in folder.glob(pattern) if path.is_file()}
     for archive in [*folder.glob(f"*{SUFFIX}"), *(archive for archive, _ in _above(folder))]:
         unpacked = archive.with_name(archive.name.removesuffix(SUFFIX))
-        for name in _members(archive, archive.stat().st_mtime_ns):
+        for name in unpack(archive):
             path = unpacked / name
             inner = path.relative_to(folder) if path.is_relative_to(folder) else Path()
             if len(inner.parts) == pattern.count("/") + 1 and inner.match(pattern):

@@ -28,7 +28,7 @@ import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import best_match
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError, did_you_mean, in_a_line
 from gpam_suite.common import strict_json
 from gpam_suite.common.files import safe_name, write_atomically
 from gpam_suite.common.markup import control
@@ -105,8 +105,8 @@ class Record:
             if not isinstance(config, dict):
                 raise ValueError("it holds no mapping")
         except (yaml.YAMLError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UsageError(f"{path} cannot be read ({reason}): restore it from git, or run again.") from None
+            said = in_a_line(error)
+            raise UsageError(f"{path} cannot be read ({said}): restore it from git, or run again.") from None
         check_hash(self, config)
         return config
 

@@ -24,7 +24,7 @@ def of_split(history: list[dict[str, Any]], split: str) -> dict[str, dict[int, f
     return found
 
 
-def summary(history: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def gradients_and_scalars(history: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """For the record: each gradient norm's median over the history, and each learned scalar's last value."""
     gradients, scalars = of_split(history, GRADIENT), of_split(history, SCALAR)
     return {
@@ -34,6 +34,6 @@ def summary(history: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def mean_of(values: Mapping[str, float | None] | None, kind: str) -> float | None:
-    """Mean over modules of the numbers ``kind/<module>`` of :func:`summary`; None where there are none."""
+    """Mean over modules of the numbers ``kind/<module>``; None where there are none."""
     found = [value for name, value in (values or {}).items() if name.startswith(f"{kind}/") and value is not None]
     return statistics.fmean(found) if found else None

@@ -1,4 +1,4 @@
-"""How a figure looks and how it becomes bytes; what is drawn is decided in ``report/panels``.
+"""How a figure looks and how it becomes bytes; what is drawn, others decide.
 
 Colours are those of Okabe & Ito (2008, told apart by colour-blind readers too); line style and marker differ as well,
 so that a print in grey can be read. The same data give the same SVG bytes on one version of matplotlib.

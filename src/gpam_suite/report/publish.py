@@ -69,7 +69,7 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
-        kept = {path.relative_to(results / name).as_posix(): _without_texts(path) for path in found}
+        kept = {path.relative_to(results / name).as_posix(): archives.read_bytes(path) for path in found}
         files |= _merged(published / name, kept)
     files |= {
         published / "references" / path.name: path.read_bytes() for path in (results / "references").glob("*.json")
@@ -111,13 +111,6 @@ def _merged(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
     before = archives.unpack(archive) if archive.is_file() else {}
     after = {**before, **files}
     return {archive: archives.pack(after)} if after != before else {}
-
-
-def _without_texts(path: Path) -> bytes:
-    """An analysis without ``maps``, which runs of earlier versions have: a text of the test set with its weights, and
-    what is published holds no text."""
-    found = {key: value for key, value in store.read(path).items() if key != "maps"}
-    return (json.dumps(found, ensure_ascii=False) + "\n").encode()
 
 
 # --------------------------------------------------------------------------------------------------- what is made of it

@@ -1,4 +1,4 @@
-"""``runs.csv`` and ``curves.csv``: what is published of each run, a number a column."""
+"""``runs.csv`` and ``curves.csv``: what is published of each run, a number a column; and what all columns mean."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

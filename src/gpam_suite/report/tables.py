@@ -97,6 +97,8 @@ def table(aggregate: Aggregate, *, short: bool = False) -> tuple[list[str], list
         else:
             dashes = [MISSING] * (len(head) - 1)
             cells.append([f"{line['label']}, seed {line['seeds']}", *dashes, f"{line['status']}: {line['reason']}"])
+    if all(line[-1] == MISSING for line in cells):
+        return head, [line[:-1] for line in cells]
     return [*head, "Status"], cells
 
 

@@ -48,6 +48,8 @@ def where(table: Aggregate) -> list[Section]:
     score, size = (words.format(unit=table.unit) for words in (task.unit_score, task.unit_size))
     won, lost, ties, every = map(formatting.count, (wins, losses, len(gain) - wins - losses, len(gain)))
     counted = f"By {unit} ({score}, mean over seeds) B wins {won}, loses {lost} and ties {ties} of {every}."
+    if not wins + losses:
+        return [Section("Where", [counted])]
     order = np.argsort(-gain, kind="stable")
     most = [int(index) for index in [*order[: min(MOST, wins)], *order[::-1][: min(MOST, losses)]]]
     digits = 3 if table.task == LM.name else 2

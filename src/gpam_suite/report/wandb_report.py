@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, in_a_line
 from gpam_suite.common.tasks import TASKS
 
-CURVES = {
+SHOWN = {
     "Training loss (bits)": "train/loss_bits",
     "Validation perplexity per token": "valid/token_perplexity",
     "Norm of the gradient": "train/gradient_norm",
@@ -22,18 +22,21 @@ def report(entity: str, project: str, experiment: str, models: tuple[str, str] =
 
     place = {"entity": entity, "project": project}
     found = {model: f"Metric('group') == '{experiment}' and Tags() in ['{model}']" for model in models}
-    panels = [wandb_reports.LinePlot(title=title, x="update", y=[key]) for title, key in CURVES.items()]
+    panels = [wandb_reports.LinePlot(title=title, x="update", y=[key]) for title, key in SHOWN.items()]
     bars = {task.headline: f"metrics/{task.headline}" for task in TASKS.values()}
     bars["Training tokens a second"] = "speed/train_tokens_per_second"
     panels += [wandb_reports.BarPlot(title=title, metrics=[key]) for title, key in bars.items()]
-    words = "Curves show every seed. Two bars that differ prove nothing alone: see the intervals in the table of the "
+    words = (
+        "Curves show every seed. Two bars that differ prove nothing alone: see the intervals in the table of the "
+        "experiment."
+    )
     return wandb_reports.Report(
         **place,
         title=f"{experiment}: {' and '.join(models)}",
         description="Every run is one seed. Differences, intervals and tests: make compare, make tables.",
         blocks=[
             wandb_reports.H1(text=" and ".join(models)),
-            wandb_reports.P(text=f"{words}experiment."),
+            wandb_reports.P(text=words),
             wandb_reports.PanelGrid(
                 runsets=[wandb_reports.Runset(**place, name=name, filters=only) for name, only in found.items()],
                 panels=[*panels, wandb_reports.RunComparer(diff_only=True)],
@@ -54,8 +57,7 @@ def save(path: str, experiment: str, models: tuple[str, str]) -> str:
         draft = report(*path.split("/"), experiment, models)
         draft.save(draft=True)
     except Exception as error:  # wandb raises plain Exception where nobody is logged in
-        reason = " ".join(str(error).split())
         raise UsageError(
-            f"wandb does not take the report: {reason}; make tables and make compare need no wandb"
+            f"wandb does not take the report: {in_a_line(error)}; make tables and make compare need no wandb"
         ) from None
     return draft.url

@@ -1,5 +1,6 @@
-"""Entry points: a Hydra application whose user's mistakes are one sentence and exit code 2, never a traceback."""
+"""Entry points: a command whose user's mistakes are one sentence and exit code 2, never a traceback."""
 
+import argparse
 import contextlib
 import logging
 import os
@@ -8,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -115,14 +116,20 @@ def _stopped(by: int, how_far: str) -> int:
     return 128 + by
 
 
+class Parser(argparse.ArgumentParser):
+    """An ``ArgumentParser`` that raises UsageError where argparse would print its usage and leave."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; wanted {self.format_usage().removeprefix('usage: ')}")
+
+
 class RunFailed(Exception):
     """A run ended without a result; its record says why."""
 
 
 def _complain(sentence: str) -> int:
     """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
-    line = " ".join(shown(" ".join(sentence.split())).split())
-    print(f"{Path(sys.argv[0]).name}: {line}", file=sys.stderr)
+    print(f"{Path(sys.argv[0]).name}: {shown(' '.join(sentence.split()))}", file=sys.stderr)
     return USAGE_ERROR
 
 
@@ -150,7 +157,7 @@ def _meant_key(text: str) -> str:
     nearest name beside it, or the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
     key = text.partition("Could not override '")[2].partition("'")[0]
     above, _, leaf = key.rpartition(".")
-    files = [CONFIGS / f"{_root}.yaml", CONFIGS / "quiet.yaml", *sorted(CONFIGS.glob("*/*.yaml"))]
+    files = [CONFIGS / f"{_root}.yaml", CONFIGS / "command.yaml", *sorted(CONFIGS.glob("*/**/*.yaml"))]
     known = {file: set(_keys(_tree(file))) for file in files}
     owners = [file.stem for file, keys in known.items() if file.parent.name == above and key in keys]
     if owners:
@@ -168,7 +175,7 @@ def _tree(file: Path) -> dict[str, Any]:
     node = OmegaConf.to_container(OmegaConf.load(file))
     node.pop("defaults", None)
     is_global = file.read_text(encoding="utf-8").startswith("# @package _global_")
-    return node if file.parent == CONFIGS or is_global else {file.parent.name: node}
+    return node if file.parent == CONFIGS or is_global else {file.relative_to(CONFIGS).parts[0]: node}
 
 
 def _keys(tree: dict[str, Any], above: str = "") -> Iterator[str]:

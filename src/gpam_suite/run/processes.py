@@ -28,6 +28,8 @@ from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 FIRST_PORT, PORTS = 20000, 20000  # of SLURM jobs, by their number
 _HOST = "127.0.0.1"
 _DEAF = ["sh", "-c", 'trap "" USR2; exec "$0" "$@"']
+"""In a job of submitit's a worker does not hear SIGUSR2, which a job's processes are sent before it has to go. It means
+the job's own process, which has itself queued again; it should not find its worker dead and record a failed run."""
 
 
 # ---------------------------------------------------------------------------------------------- which of several it is
@@ -161,9 +163,7 @@ def workers(cfg: DictConfig, folder: Path, data: Path) -> Iterator[list[Worker]]
 
 
 def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Worker:
-    """In a job of submitit's the worker does not hear SIGUSR2, which a job's processes are sent before it has to go. It
-    means the job's own process, which has itself queued again; it should not find its worker dead and record a failed
-    run."""
+    """Worker ``place.rank`` of the run, or the only one."""
     variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),

@@ -28,11 +28,11 @@ from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.data.second_test import keep_second_test
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
-from gpam_suite.records.history_rows import summary
+from gpam_suite.records.history_rows import gradients_and_scalars
 from gpam_suite.records.schema import PARAMETERS
 from gpam_suite.run.command_line import RunFailed
-from gpam_suite.run.members import Progress
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
+from gpam_suite.run.progress import Progress
 from gpam_suite.run.tracking import MODES, Tracker
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ def _record(
         "gpu": cfg.gpu.name,
         "world_size": devices(cfg),
         **{name: outcome.get(name, {}) for name in ("metrics", "protocol", "checksums", "attention_modules")},
-        **summary(history),
+        **gradients_and_scalars(history),
         "parameters": outcome.get("parameters", dict.fromkeys(PARAMETERS)),
         "flops": outcome.get("flops"),
         "speed": {

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from gpam_suite.config.compose import identity, overrides_label
 from gpam_suite.config.run_paths import CONFIG
-from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_record, read_scores
+from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_scores
 
 log = logging.getLogger(__name__)
 _ARTIFACT = "record"  # its type, the start of its name, and the folder among a run's files
@@ -101,7 +101,7 @@ class Tracker:
                 for key, value in record[group].items():
                     self.run.summary[f"{group}/{key}"] = value
             self.run.summary["status"], self.run.summary["reason"] = record["status"], record["reason"]
-            _publish(self.run, self.folder)
+            _publish(self.run, self.folder, record)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         if self.run is not None:
@@ -110,11 +110,11 @@ class Tracker:
                 self.run.finish(exit_code=1 if failed else 0)
 
 
-def _publish(run: Any, folder: Path) -> None:
+def _publish(run: Any, folder: Path, record: dict[str, Any]) -> None:
     """Log a recorded run's test set as a table, and its files."""
     import wandb
 
-    record, copies = read_record(folder), Path(run.dir) / _ARTIFACT
+    copies = Path(run.dir) / _ARTIFACT
     copies.mkdir(parents=True, exist_ok=True)
     artifact = wandb.Artifact(f"{_ARTIFACT}-{record['config_hash']}", type=_ARTIFACT, description=record["command"])
     for name in _FILES:

@@ -1,4 +1,4 @@
-"""What an experiment's runs say against softmax, computed once: the lines that tables, CSV and figures are made of."""
+"""What an experiment's runs say against softmax, computed once: the lines that tables and CSV are made of."""
 
 from functools import cache
 from typing import Any

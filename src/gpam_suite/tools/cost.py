@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import dictionary
 from gpam_suite.common.formatting import count, number
-from gpam_suite.common.options import one_of, positive, several
+from gpam_suite.common.options import one_of, positive, several, whole_number
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
@@ -77,12 +77,15 @@ def plan(cfg: DictConfig) -> None:
         UsageError: a wrong option, or what :func:`workload` and :func:`price` refuse.
     """
     check(cfg)
-    counts = [1] if cfg.device == "cpu" else several(cfg.devices, "devices")
-    if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
-        raise UsageError(f"devices: got {counts}, wanted whole numbers of at least 1, for instance [1,4,8]")
-    for key in ("utilisation", "dollars", "vocabulary", "sentence"):
+    counts = [1] if cfg.device == "cpu" else [whole_number(n, 1, "devices") for n in several(cfg.devices, "devices")]
+    if not counts:
+        raise UsageError("devices: got none, wanted numbers of them, for instance [1,4,8]")
+    for key in ("utilisation", "dollars"):
         if cfg[key] is not None:
             positive(cfg[key], key)
+    for key in ("vocabulary", "sentence"):
+        if cfg[key] is not None:
+            whole_number(cfg[key], 1, key)
     one_of(cfg.device, [*GPUS, "cpu"], "device")
     work = workload(cfg, find_prepared(cfg), cfg.vocabulary, cfg.sentence)
     if cfg.device == "cpu":

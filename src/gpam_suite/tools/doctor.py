@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from gpam.errors import UsageError
-from gpam_suite.data.workers import cores
+from gpam.processor import cores
 from gpam_suite.records import environment
 
 

@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_model
 from torch import Tensor
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, in_a_line
 from gpam_suite.common import strict_json
 from gpam_suite.common.files import file_sha256
 from gpam_suite.common.tasks import LM, NMT
@@ -227,7 +227,7 @@ def load(folder: str | Path) -> Pretrained:
     except UsageError:
         raise
     except Exception as error:  # fairseq's builders say what is wrong with a model's settings by any exception
-        raise _broken(folder, " ".join(str(error).split())[:200] or type(error).__name__) from None
+        raise _broken(folder, in_a_line(error)) from None
     check_attention(model, *attention_and_options(sections.model))
     return Pretrained(model.eval(), dictionaries, config, folder)
 

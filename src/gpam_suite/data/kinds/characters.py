@@ -10,7 +10,6 @@ text, such as tinyshakespeare, a byte is a character. The dictionary holds the b
 unknown in valid or test, as in the published set-ups for enwik8 (205 bytes).
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -23,7 +22,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.binarise import build_dictionary, id_type, write_index
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.prepared import DOCUMENTS, written
+from gpam_suite.data.prepared import written
 from gpam_suite.data.text.lines import file_name, lines_of
 
 
@@ -90,6 +89,5 @@ def build(dataset: Mapping[str, Any], content: bytes, folder: Path) -> dict[str,
         write_index(folder / "bin" / f"{split}.idx", list(map(len, lines)), kind)
         same = dict.fromkeys(("words", "characters", "tokens"), len(text))
         counts[split] = {"lines": len(lines), **same, "types": len(set(text)), "unk": 0}
-    (folder / DOCUMENTS).write_text(json.dumps(documents) + "\n", encoding="utf-8")
     dictionary.save(str(folder / "bin" / "dict.txt"))
-    return {"unit": "character", "splits": counts, "dictionary": len(dictionary), **written(folder)}
+    return {"unit": "character", "splits": counts, "dictionary": len(dictionary), **written(folder, documents)}

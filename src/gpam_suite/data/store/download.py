@@ -17,7 +17,7 @@ from gpam_suite.data.store.unpack import open_text, refuse_outside
 log = logging.getLogger(__name__)
 
 DOWNLOADS = "downloads"
-KINDS = ("sha256", "sha1", "md5", "git")
+CHECKSUMS = ("sha256", "sha1", "md5", "git")
 """What a checksum may be; ``git`` is the id under which git stores a file."""
 TRIES = 5  # connections in a row that bring nothing new
 _TIMEOUT = 30  # seconds
@@ -25,7 +25,7 @@ _BLOCK = 1 << 15  # at most so much is lost when a connection is cut
 
 
 def checksum(path: Path, kind: str, unpacked: bool) -> str:
-    """A checksum (:data:`KINDS`) of a file, or of the text packed in it."""
+    """A checksum (:data:`CHECKSUMS`) of a file, or of the text packed in it."""
     with open_text(path) if unpacked else path.open("rb") as file:
         if kind == "git":
             content = file.read()
@@ -113,7 +113,7 @@ def _verified(path: Path, file: Mapping[str, Any], archive: bool) -> str:
     if wanted is not None and path.stat().st_size != wanted:
         raise UsageError(f"{path} has {path.stat().st_size:,} bytes, wanted {wanted:,}; remove it and get it again")
     accepted = file.get("checksums") or []
-    kinds = [kind for kind in KINDS if any(known.startswith(f"{kind}:") for known in accepted)] or ["sha256"]
+    kinds = [kind for kind in CHECKSUMS if any(known.startswith(f"{kind}:") for known in accepted)] or ["sha256"]
     got = {kind: checksum(path, kind, unpacked=not archive) for kind in {"sha256", *kinds}}
     found = [f"{kind}:{got[kind]}" for kind in kinds]
     if accepted and not set(found).intersection(accepted):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError, did_you_mean, in_a_line
 
 MOST, RATIO = 1 << 28, 200  # bytes that any packed file may have unpacked, and times its own bytes (text: about 4)
 _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
@@ -47,8 +47,7 @@ def _limited(file: BinaryIO, path: Path) -> BinaryIO:
 
 
 def _broken(path: Path, error: Exception) -> UsageError:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    return UsageError(f"{path} cannot be read: {reason}; remove it and get it again")
+    return UsageError(f"{path} cannot be read: {in_a_line(error)}; remove it and get it again")
 
 
 def open_text(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:

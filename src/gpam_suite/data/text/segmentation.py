@@ -18,7 +18,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.data.store.stages import Piece, Stages
 from gpam_suite.data.text.counting import count, load_counts
-from gpam_suite.data.workers import BadLine, Task
+from gpam_suite.data.workers import BadLine, OfLines
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ def segment(stages: Stages, tokens: Piece, kind: str, model: Piece | None, name:
     return _by_lines(stages, "segment", made_from, partial(_pieces, kind, model and model.path), tokens, name)
 
 
-def _by_lines(stages: Stages, stage: str, made_from: Mapping[str, Any], task: Task, text: Piece, name: str) -> Piece:
+def _by_lines(stages: Stages, stage: str, made_from: Mapping[str, Any], task: OfLines, text: Piece, name: str) -> Piece:
     def work(folder: Path) -> None:
         with (folder / _TEXT).open("wb") as file:
             for lines in stages.workers.results(task, text.path, f"{stage} {name}"):

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-from gpam_suite.inside.store import COMMAND, TITLES, read_runs
+from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import look_of, selected
+from gpam_suite.report.panels import ANALYSE, TITLES
 from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels
 from gpam_suite.report.provenance import caption
 from gpam_suite.stats.aggregate import Aggregate, Row
@@ -75,7 +76,7 @@ def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
                 logarithmic(axes.yaxis)
         legend_below(figure)
 
-    said = caption(aggregate, _WHAT, shown, then=f"{COMMAND} parts=[runs]", among=len(rows))
+    said = caption(aggregate, _WHAT, shown, then=f"{ANALYSE} parts=[runs]", among=len(rows))
     return Plot("inside", said, 0.9 + 1.7 * down, paint)
 
 

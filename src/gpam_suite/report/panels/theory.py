@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import listed
 from gpam_suite.inside import store
-from gpam_suite.inside.store import COMMAND, TITLES
+from gpam_suite.report.panels import ANALYSE, TITLES
 from gpam_suite.report.plotting import COLOURS, Plot, band, legend_below, look
 
 
@@ -59,7 +59,7 @@ def _hulls(found: dict[str, Any]) -> Plot:
         "The paper's figure 1: all outputs that attention to three values can give (outlined), from any scores. "
         "Softmax: their convex hull (grey). daGPAM with equal lambdas: a part of their affine hull, here the plane, "
         "larger by the factor in the panel. Data: three points. Model: the formula, one head. Seeds: none. Made by "
-        f"`{COMMAND} parts=[hulls]`."
+        f"`{ANALYSE} parts=[hulls]`."
     )
     return Plot("hulls", caption, 2.5, paint)
 
@@ -80,7 +80,7 @@ def _output_space(found: dict[str, Any]) -> Plot:
     caption = (
         "The paper's figure 3: all outputs of daGPAM at lambda+ = 1 (outlined) as lambda- varies. Only at lambda- = "
         "1 do rows sum to 1; elsewhere the region also moves away from the values, towards the origin or away from "
-        f"it. Data: three points. Model: the formula, one head. Seeds: none. Made by `{COMMAND} parts=[hulls]`."
+        f"it. Data: three points. Model: the formula, one head. Seeds: none. Made by `{ANALYSE} parts=[hulls]`."
     )
     return Plot("output-space", caption, 4.2, paint)
 
@@ -120,7 +120,7 @@ def _depth(found: dict[str, Any]) -> Plot:
         f"in logarithms, and below {_NOTHING:g} not drawn), cosine similarity (1: all point the same way), effective "
         f"rank; mean (line) and range (band) over seeds. Data: {found['dataset_label']}, one text of "
         f"{found['tokens']} tokens. Model: width {found['width']}, of {found['experiment']}. Seeds: "
-        f"{listed(found['seeds'])}. Made by `{COMMAND} parts=[depth]`."
+        f"{listed(found['seeds'])}. Made by `{ANALYSE} parts=[depth]`."
     )
     return Plot("depth", caption, 6.0, paint)
 

@@ -30,8 +30,9 @@ def members(results: Path, experiment: str) -> Section:
     root = Path(results) / "runs" / safe_name(experiment)
     rows = [row(folder) for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
     if not rows:
-        known = sorted(folder.name for folder in root.parent.glob("*"))
-        raise UsageError(f"no run at {root} has begun; wanted one of {', '.join(known) or 'a folder with runs'}")
+        known = ", ".join(sorted(folder.name for folder in root.parent.glob("*/")))
+        wanted = f"one of {known}" if known else "a folder with runs"
+        raise UsageError(f"no run at {root} has begun; wanted {wanted}")
     counts = Counter(status.partition(" ")[0] for _, status, *_ in rows)
     said = ", ".join([f"{counts.pop('finished', 0)} of {len(rows)} finished", *(f"{n} {s}" for s, n in counts.items())])
     return Section(experiment, [Table(HEAD, rows), said])

@@ -8,7 +8,7 @@ from record_factory import add_config, make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.records.folder import append_history
-from gpam_suite.run.members import members, row, seconds_left
+from gpam_suite.run.progress import members, row, seconds_left
 
 
 @pytest.fixture
