@@ -25,7 +25,7 @@ from torch.func import grad, vmap
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpam.attention import Site, build, mechanism_class, names, options_of, parts
+from gpam.attention import Site, build, functional, mechanism_class, names, options_of, parts
 from gpam.attention.backends.workspace import POOL
 from gpam.attention.registry import all_options
 from gpam.errors import UsageError
@@ -95,6 +95,30 @@ def test_odd_lengths(case, length):
         output, _ = called(given, causal=True)
         wanted, _ = independent_call(called, given, causal=True)
     assert_close(output, wanted, **EXACT)
+
+
+@every_case
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_every_dropout_has_the_sites_rate_and_its_place(case, need_weights, monkeypatch):
+    """Whichever of the two ways a mechanism draws by; of one branch both places are one."""
+    called, seen = Called(case, dropout=0.4), []
+    make_problem, dropout = functional.make_problem, torch.nn.functional.dropout
+
+    def of_a_call(queries, *given, **options):
+        seen.append((options["dropout"], options["dropout_on"] if len(queries) > 1 else None))
+        return make_problem(queries, *given, **options)
+
+    def of_weights(weights, rate):
+        seen.append((rate, None))
+        return dropout(weights, rate)
+
+    monkeypatch.setattr(functional, "make_problem", of_a_call)
+    monkeypatch.setattr(torch.nn.functional, "dropout", of_weights)
+    called.mechanism.train()
+    called(inputs(), need_weights=need_weights)
+    own = "combined" if called.name.startswith("differential") else getattr(called.options, "dropout_on", "branches")
+    seen = seen[1:] if called.mechanism.needs_every_layer else seen  # the first layer's, in evaluation
+    assert seen and all(rate == 0.4 and where in (None, own) for rate, where in seen), (seen, own)
 
 
 @every_case

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from gpam.attention import Site, build
 from gpam.errors import UsageError
 from gpam.nn import MultiheadAttention, convert
+from gpam.nn.hugging_face import attention
 
 ZERO = {"lambda_pos": 0.0, "lambda_neg": 0.0}
 
@@ -314,3 +316,16 @@ def test_dropout_is_the_models_and_the_refusals_are_sentences(hf):
     assert not torch.equal(model.train()(**inputs).logits, model(**inputs).logits)
     assert model.transformer.h[0].attn.gpam.site.dropout == model.config.attn_pdrop == 0.1
     assert torch.equal(model.eval()(**inputs).logits, model(**inputs).logits)
+
+
+def test_a_transformers_models_own_scale_and_bias_are_kept():
+    module = nn.Module()
+    module.gpam, module.is_causal = build("softmax", Site(16, 2)).double().eval(), False
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 5, 8, generator=generator, dtype=torch.float64) for _ in range(3))
+    bias = torch.randn(1, 2, 5, 5, generator=generator, dtype=torch.float64)
+    got, _ = attention(module, q, k, v, None, scaling=0.1, position_bias=bias)
+    assert_close(got, (torch.softmax(0.1 * q @ k.mT + bias, -1) @ v).transpose(1, 2))
+    for unknown in ("softcap", "s_aux"):
+        with pytest.raises(UsageError, match=f"attention with '{unknown}' is not supported"):
+            attention(module, q, k, v, None, **{unknown: 30.0})

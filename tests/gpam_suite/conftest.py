@@ -1,7 +1,6 @@
 """What the tests of the suite share."""
 
 import io
-import logging
 import os
 import runpy
 import sys
@@ -16,11 +15,9 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 def command(monkeypatch, capsys):
     """A script in this process, as what it imports takes seconds in one of its own.
 
-    ``command(name, *words, given=b"")`` gives its exit code, what it printed and what it said on stderr. What it sets
-    up for its whole process, its logging and some variables, is afterwards as it was.
+    ``command(name, *words, given=b"")`` gives its exit code, what it printed and what it said on stderr. The
+    variables that it sets are afterwards as they were.
     """
-    root, disabled = logging.getLogger(), logging.root.manager.disable
-    handlers, level = list(root.handlers), root.level
     for name, value in {"HYDRA_FULL_ERROR": "0", "PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "")}.items():
         monkeypatch.setenv(name, value)
 
@@ -33,7 +30,4 @@ def command(monkeypatch, capsys):
         said = capsys.readouterr()
         return ended.value.code, said.out, said.err
 
-    yield called
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.disable(disabled)
+    return called

@@ -1,13 +1,15 @@
-"""Hulls, and what is kept as JSON."""
+"""Hulls, collapse by depth, and what is kept as JSON."""
 
 import json
 import math
 
 import numpy as np
 import pytest
+from runs import composed, places, tiny
 
 from gpam import UsageError
-from gpam_suite.inside import store
+from gpam_suite.inside import depth, store
+from gpam_suite.inside.analyse import analyse
 from gpam_suite.inside.hulls import VALUES, analyse_hulls, region
 
 
@@ -48,3 +50,25 @@ def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):
     path.write_text("{")
     with pytest.raises(UsageError, match="delete it and make it again"):
         store.read(path)
+
+
+def test_collapse_by_depth_is_measured_at_each_depth(tmp_path, monkeypatch):
+    """In both networks, of softmax and two pairs of lambdas; where both are 0 daGPAM is softmax."""
+
+    def of_a_small_text(*words):
+        return tiny(tmp_path, *(word for word in words if not word.startswith("experiment=")))
+
+    monkeypatch.setattr(depth, "composed", of_a_small_text)
+    words = ["parts=[depth]", "layers=[0,1,2]", "depth_seeds=[1,2]", "lambda_neg=0", "lambda_pos=[0,1]"]
+    (path,) = analyse(composed(*places(tmp_path), *words, root="analyse"))
+    networks = store.read(path)["networks"]
+    for network, (softmax, same, other) in networks.items():
+        assert [row["model"] for row in (softmax, same, other)] == ["softmax", "dagpam", "dagpam"]
+        assert [len(seed["residual"]) for seed in softmax["seeds"]] == [3, 3]
+        for one, two in zip(softmax["seeds"], same["seeds"], strict=True):
+            assert all(two[name] == pytest.approx(one[name], rel=1e-4) for name in one)
+        assert softmax["seeds"][0] != softmax["seeds"][1]
+        as_softmax = other["seeds"][0]["residual"] == pytest.approx(softmax["seeds"][0]["residual"], rel=1e-4)
+        assert as_softmax == (network == "attention")  # twice softmax, and there each layer is normalised
+    alone = networks["attention"][0]["seeds"][0]["residual"]
+    assert alone[2] < alone[1] < alone[0]

@@ -1,13 +1,16 @@
 """What BLEU is of: raw text by sacreBLEU's tokeniser, text that came tokenised as it is, and the record says which."""
 
+from types import SimpleNamespace
+
 import pytest
 import sacrebleu
+import torch
 from record_factory import PROTOCOLS, make_record, store, tabulate
 from runs import TINY_LM, TINY_NMT, composed, places, run_here, tiny, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
-from gpam_suite.evaluate.translation import Metrics, kind_of
+from gpam_suite.evaluate.translation import Metrics, kind_of, translate_sentences
 from gpam_suite.records.folder import HYPOTHESES, read_record
 from gpam_suite.run.run import run
 
@@ -89,3 +92,15 @@ def test_a_second_test_set_that_cannot_be_had_is_refused_before_training(tmp_pat
     with pytest.raises(UsageError, match=complaint):
         run(cfg)
     assert not folder_of(cfg).exists()
+
+
+def test_beam_and_length_penalty_reach_the_search():
+    seen = {}
+    task = SimpleNamespace(
+        build_generator=lambda models, given: seen.update(given),
+        get_batch_iterator=lambda *_, **__: SimpleNamespace(next_epoch_itr=lambda **_: []),
+    )
+    model = torch.nn.Linear(1, 1)
+    model.max_positions = lambda: 9
+    assert translate_sentences(model, task, [], beam=7, length_penalty=0.3, max_tokens=9) == []
+    assert seen == {"beam": 7, "lenpen": 0.3, "max_len_a": 1.2, "max_len_b": 10}

@@ -269,10 +269,12 @@ def test_a_secondary_claim_has_no_verdict(tmp_path, monkeypatch):
     assert experiment(tmp_path, seven(EFFECT)).verdict == SECONDARY
 
 
-def test_a_reference_that_was_scored_otherwise_is_none(tmp_path):
+@pytest.mark.parametrize("change", [("protocol", "context_window", 1), ("data", "checksum", "sha256:0")])
+def test_a_reference_that_was_scored_otherwise_is_none(change, tmp_path):
     experiment(tmp_path, seven(EFFECT), lstm=None)
     other = make_record(experiment="lm_ptb_lstm", model="lstm", model_label="LSTM", value=120.0)
-    store(tmp_path, other | {"protocol": other["protocol"] | {"context_window": 1}})
+    part, name, value = change
+    store(tmp_path, other | {part: other[part] | {name: value}})
     assert found_in(tmp_path).gate.trained is None
 
 

@@ -36,7 +36,6 @@ def test_a_terminal_shows_a_bar_with_the_time_left(tmp_path, monkeypatch):
 
 
 def test_a_log_file_gets_plain_lines(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])  # none of a test before, on a closed stream
     monkeypatch.setattr(progress, "EVERY", 0.0)
     caplog.set_level(logging.INFO)
     assert shown_of(tmp_path, monkeypatch, io.StringIO()) == ""

@@ -13,6 +13,7 @@ from runs import TINY_LM, alive, places, until, write_text
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
+from gpam_suite.common import stopping
 from gpam_suite.common.places import ROOT
 from gpam_suite.config.run_paths import WORKER_LOG
 from gpam_suite.records.folder import HISTORY
@@ -36,15 +37,15 @@ def test_a_killed_run_ends_with_the_bits_of_one_never_killed(runs):
     assert runs.killed(kills, "killed") == kills
 
 
-@pytest.mark.parametrize(("asking", "by"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
-def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(asking, by, runs):
+def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(runs):
     """To the whole group, as schedulers and terminals do, in the middle of an epoch and between two checkpoints."""
-    asked = Kill("training", "open", r"/metrics\.jsonl$", 7, signal=asking)
-    name = f"asked-{asking.name}"
-    assert runs.killed([asked], name) == [asked]
-    (said,) = re.findall(rf"stopped by {by}: saved at update (\d+) of 24; the same command goes on", runs.log(name))
-    assert int(said) % 4, "a checkpoint was due in any case"
-    assert "Traceback" not in runs.log(name)
+    ways = [(7, signal.SIGTERM), (5, signal.SIGINT)]  # behind so many openings of the history
+    asked = [Kill("training", "open", r"/metrics\.jsonl$", number, signal=how) for number, how in ways]
+    assert runs.killed(asked, "asked") == asked
+    said = re.findall(r"stopped by (.+): saved at update (\d+) of 24; the same command goes on", runs.log("asked"))
+    assert [by for by, _ in said] == ["SIGTERM", "Ctrl-C"]
+    assert all(int(update) % 4 for _, update in said), "a checkpoint was due in any case"
+    assert "Traceback" not in runs.log("asked")
 
 
 def test_the_worker_of_a_killed_process_ends_too(runs):
@@ -96,3 +97,16 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
         sentence = "train.py: stopped by Ctrl-C: the runs save where they are; the same command goes on"
         assert [line for line in lines if "stopped by" in line] == [sentence]
     assert not any("Traceback" in line for line in lines)
+
+
+def test_a_second_signal_does_not_disturb_the_saving(monkeypatch):
+    calls, before = [], {number: signal.getsignal(number) for number in stopping.ASKED_BY}
+    monkeypatch.setattr(stopping, "_came", None)
+    try:
+        with stopping.when_stopped(lambda: calls.append("asked")):
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert calls == ["asked"]

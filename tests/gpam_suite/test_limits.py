@@ -1,6 +1,5 @@
 """A full disk, a read-only folder, vanished data, too little memory: one sentence, exit code 2, nothing half-made."""
 
-import logging
 import os
 import shutil
 import subprocess
@@ -19,12 +18,6 @@ from gpam_suite.run.command_line import guarded
 from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _quiet_handlers(monkeypatch):
-    """Other tests of this process left log handlers with streams that are closed, and logging tells that on stderr."""
-    monkeypatch.setattr(logging, "raiseExceptions", False)
 
 
 @pytest.fixture

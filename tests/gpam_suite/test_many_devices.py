@@ -20,8 +20,9 @@ from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity
 from gpam_suite.config.device_batches import PRECISIONS, shared
 from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import rank_log
+from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 from gpam_suite.records.folder import read_history, read_record
+from gpam_suite.run import processes
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.processes import Worker, check_place, first_ended, place_of
 from gpam_suite.run.run import run
@@ -234,3 +235,11 @@ def test_half_told_places_are_refused(monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UsageError, match=r"started as 2 processes, but gpu.devices is 4; set gpu.devices=2"):
         check_place(place_of({**torchrun, "RANK": "0"}), 4)
+
+
+def test_a_worker_is_told_what_its_configuration_says(tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(processes.subprocess, "Popen", lambda command, env, **_: seen.update(env))
+    asked = ["checks.attention_every=7", "gpu.threads=3", "gpu.fast=false", "dataset.folder=x"]
+    processes._start(composed(*TINY_LM, *asked), tmp_path, tmp_path, None)
+    assert (seen[CHECK_EVERY], seen["OMP_NUM_THREADS"], seen["GPAM_FAST"]) == ("7", "3", "False")

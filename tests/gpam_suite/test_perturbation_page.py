@@ -9,7 +9,7 @@ from record_factory import store as store_records
 
 from gpam_suite.inside import store
 from gpam_suite.report.page import build
-from gpam_suite.report.perturbed_section import plot, section, title
+from gpam_suite.report.perturbed_section import plot, table, title
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.perturbed import find
 
@@ -42,7 +42,7 @@ def made_up(tmp_path):
 def _page(results):
     (aggregate,) = read_aggregates(results)
     found = find(results, aggregate)
-    return "\n".join([plot(found).caption, *section(found)])
+    return "\n".join([plot(found).caption, table(found)])
 
 
 def test_the_table_says_what_the_numbers_say(made_up):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from record_factory import make_record, store
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name
 from gpam_suite.config.identity import config_hash, run_folder
-from gpam_suite.records import folder
+from gpam_suite.records import environment, folder
 from gpam_suite.records.folder import (
     append_history,
     is_finished,
@@ -228,3 +229,16 @@ def test_scores_round_trip_and_cut_off(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(UsageError, match="cut off"):
         read_scores(tmp_path)
+
+
+def test_the_commit_says_whether_what_decides_a_result_was_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    assert environment.git() is None
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        own = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *own, *words], check=True)
+    (tmp_path / "notes.txt").write_text("no part of it\n")
+    assert environment.git()["dirty"] is False
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("x = 1\n")
+    assert environment.git()["dirty"] is True

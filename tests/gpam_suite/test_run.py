@@ -11,12 +11,13 @@ import shutil
 from pathlib import Path
 
 from gpam_fairseq.trainer import fast
+from gpam_fairseq.trainer.divergence import Diverged
 
 import pytest
 import sacrebleu
 import torch
 from omegaconf import OmegaConf
-from runs import TINY, composed, places, run_here, tiny, write_text
+from runs import TINY, composed, places, run_here, start_here, tiny, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.lock import locked
@@ -28,6 +29,7 @@ from gpam_suite.evaluate.language_model import passages, score_language_model, t
 from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
+from gpam_suite.run import processes, worker
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.run import run
 
@@ -252,6 +254,35 @@ def test_a_cut_off_checkpoint_stops_a_resumed_run_with_one_sentence(lm):
     cut.unlink()
     run_here(other)
     assert read_record(folder)["status"] == "finished"
+
+
+def test_a_worker_that_crashes_behind_its_work_loses_nothing(tmp_path, monkeypatch):
+    """As one that the system kills while it ends: its outcome is there."""
+
+    def crashing(*given):
+        worker = start_here(*given)
+        worker.process.poll = worker.process.wait = lambda: -9
+        worker.process.returncode = -9
+        return worker
+
+    monkeypatch.setattr(processes, "_start", crashing)
+    cfg = tiny(tmp_path)
+    assert run(cfg) == read_record(folder_of(cfg))["metrics"]["test_perplexity"]
+
+
+def test_a_last_checkpoint_that_is_not_finite_is_a_diverged_run(lm, monkeypatch):
+    """Its best one may be fine."""
+    cfg, folder = lm
+    read = worker.read_checkpoint
+
+    def spoilt(path):
+        state = read(path)
+        next(iter(state["model"].values())).fill_(float("nan"))
+        return state
+
+    monkeypatch.setattr(worker, "read_checkpoint", spoilt)
+    with pytest.raises(Diverged, match=r"update 4: parameter .* is not finite behind it, the last one"):
+        worker.main(folder, prepare(cfg.dataset, cfg.preprocessing, cfg.paths).folder)
 
 
 def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):

@@ -116,10 +116,15 @@ def test_ctrl_c_in_the_first_second_ends_a_command_without_a_word(name, tmp_path
     """It comes while the first package of others is imported, here an empty one that sends it to itself."""
     for foreign in ("torch", "hydra", "omegaconf", "rich", "yaml", "numpy", "fairseq"):
         (tmp_path / f"{foreign}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started in the background
     words = ["-m", "gpam_fairseq", "train"] if name == "gpam_fairseq" else [str(ROOT / "scripts" / name), "x"]
     variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=variables)
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # the tests may have been started in the background
+    try:
+        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=variables)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
@@ -140,6 +145,29 @@ def test_every_command_imports_the_suite_before_packages_of_others():
         text = path.read_text(encoding="utf-8")
         words = re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)
         assert "gpam_suite" not in text or next(word for word in words if word not in OWN).startswith("gpam"), path.name
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "sentence"),
+    [
+        ("plan.py", ["device=h10"], "did you mean 'h100'"),
+        ("search.py", ["trials=0"], "trials: got 0"),
+        ("ngram.py", ["ngram=0"], "ngram: got 0, wanted a whole number of at least 1"),
+        ("benchmark.py", ["cases=defalt"], "did you mean 'default'"),
+        ("export.py", [], "run and output are wanted"),
+        ("analyse.py", ["parts=[run]"], "did you mean 'runs'?"),
+        ("perturb.py", ["kinds=[droped]"], "kinds: got 'droped'"),
+        ("wandb_report.py", ["gpam", "x"], "got 'gpam', wanted <entity>/<project>"),
+        ("publish.py", ["nowhere"], "got 'nowhere', which is no folder"),
+        ("watch.py", ["nowhere", "x"], "x has begun"),
+        ("soak.py", ["nonsense"], "no part 'nonsense'"),
+    ],
+)
+def test_every_script_is_its_command(script, words, sentence, command, tmp_path, monkeypatch):
+    """A mistake in each, by the sentence of the command that it stands for."""
+    monkeypatch.chdir(tmp_path)
+    code, _, said = command(script, *words)
+    assert code == 2 and sentence in said and said.startswith(f"{script}: ") and len(said.splitlines()) == 1, said
 
 
 def test_no_tables_of_a_folder_that_is_not_there(tmp_path, command):

@@ -54,12 +54,12 @@ def test_a_search_that_was_killed_ends_as_it_would_have(tmp_path, trained):
     search(configured(tmp_path / "straight", "trials=6"))
     straight, runs[:] = list(runs), []
     accidents[3] = lambda: os._exit(9)
-    if os.fork() == 0:
+    if (child := os.fork()) == 0:
         try:
             search(configured(tmp_path / "killed", "trials=6"))
         finally:
             os._exit(1)
-    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     del accidents[3]
     search(configured(tmp_path / "killed", "trials=6"))
     assert runs == straight[2:]  # the third again, and on

@@ -293,7 +293,7 @@ def stored(tmp_path_factory):
     return results
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(st.data())
 def test_order_of_the_records_does_not_matter(stored, data):
     records = read_records(stored)

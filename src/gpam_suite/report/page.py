@@ -85,8 +85,9 @@ def build(results: Path) -> list[Path]:
         parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
         parts += experiment_notes(one)
     for noise in filter(None, (find(results, one) for one in found)):
-        title, *rest = perturbed_section.section(noise)
-        parts += [title, *show([perturbed_section.plot(noise)], noise.aggregate.experiment), *rest]
+        experiment = noise.aggregate.experiment
+        parts += [f"## Perturbed input: {inert(experiment)}\n"]
+        parts += [*show([perturbed_section.plot(noise)], experiment), perturbed_section.table(noise)]
     if general := theory.plots(results):
         parts += ["## The formula alone\n", *show(general, GENERAL)]
     files[results / "README.md"] = "\n".join(parts + tuning(results))

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING
-from gpam_suite.common.markup import bullets, inert, markdown
+from gpam_suite.common.markup import bullets, markdown
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.report.model_looks import look_of, selected
 from gpam_suite.report.plotting import Plot, band, legend_below, some_panels
@@ -28,16 +28,12 @@ def title(kind: str, aggregate: Aggregate) -> str:
     return _TITLES.get(kind) or f"Adversarial {'characters' if aggregate.unit == 'character' else 'sub-words'}"
 
 
-def section(found: Found) -> list[str]:
-    """Paragraphs for the page of results; a figure fits below the first one, the title."""
-    return [
-        f"## Perturbed input: {inert(found.aggregate.experiment)}\n",
-        _table(found),
-        bullets(_how_to_read(found)),
-    ]
+def table(found: Found) -> str:
+    """Models by kinds, and how to read it."""
+    return f"{_table(found)}\n{bullets(_how_to_read(found))}"
 
 
-def plot(found: Found) -> Plot:
+def plot(found: Found, name: str = "perturbed") -> Plot:
     """Scores by rate, a panel for each kind."""
     shown, percent = selected(found.aggregate, found.rows), [100 * rate for rate in (0, *found.rates)]
     lines = (len(found.kinds) + 1) // 2
@@ -62,7 +58,7 @@ def plot(found: Found) -> Plot:
         "range (band) over seeds."
     )
     said = caption(found.aggregate, what, shown, then=COMMAND, among=len(found.rows))
-    return Plot("perturbed", said, 0.6 + 2.1 * lines, paint)
+    return Plot(name, said, 0.6 + 2.1 * lines, paint)
 
 
 def _table(found: Found) -> str:

@@ -22,7 +22,7 @@ from gpam_suite.inside import store
 from gpam_suite.records import archives
 from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_each, read_history
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
-from gpam_suite.report import early
+from gpam_suite.report import early, perturbed_section
 from gpam_suite.report.claims import claim_parts, verdicts
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
@@ -32,6 +32,7 @@ from gpam_suite.report.plotting import render
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
+from gpam_suite.stats import perturbed
 from gpam_suite.stats.aggregate import Aggregate, aggregate, read_aggregates
 from gpam_suite.stats.bootstrap import checked_scores
 from gpam_suite.stats.claim import as_json, compared, findings
@@ -41,6 +42,7 @@ from gpam_suite.stats.tuning import FOLDER as TUNING
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
 OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
+_OF_A_WHOLE = ("curves", "perturbed", "perturbed-table")
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
 
@@ -152,7 +154,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
         **claim_parts(aggregates, said),
-        **{f"{kind}-{name}": waits for name in titles for kind in ("curves", *OF_CLAIM)},
+        **{f"{kind}-{name}": waits for name in titles for kind in (*OF_CLAIM, *_OF_A_WHOLE)},
     }
     figures = [
         search_curves(published, old),
@@ -163,6 +165,9 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
             row = found.row_of(one.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
             figures.append(trainings(found, one, f"curves-{found.experiment}"))
             figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
+            if noise := perturbed.find(published, compared(found, said)):
+                parts[f"perturbed-table-{found.experiment}"] = perturbed_section.table(noise)
+                figures.append(perturbed_section.plot(noise, f"perturbed-{found.experiment}"))
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(pages)}
     asked = {match[3] for text in texts.values() for match in PART.finditer(text)}
     drawn = [plot for plot in figures if plot and plot.name in asked]

@@ -11,6 +11,7 @@ same units.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -114,6 +115,13 @@ def checked_scores(record: Record) -> tuple[str, np.ndarray, float] | None:
     return unit, statistics, score
 
 
+@lru_cache(maxsize=4)
+def _counts(n: int) -> np.ndarray:
+    """How often each of ``n`` units stands in each resampled test set, ``[RESAMPLES, n]``: the same for all runs."""
+    draws = np.random.default_rng(SEED).choice(n, size=(RESAMPLES, n), replace=True)
+    return np.stack([np.bincount(draw, minlength=n) for draw in draws]).astype(np.float64)
+
+
 def resample(record: Record) -> Resampled | None:
     """A finished run's number on the test set and on resampled ones; None without ``scores.jsonl`` or with one unit.
 
@@ -124,9 +132,7 @@ def resample(record: Record) -> Resampled | None:
     if found is None or len(found[1]) < 2:
         return None
     unit, statistics, score = found
-    task, n = record["task"], len(statistics)
-    draws = np.random.default_rng(SEED).choice(n, size=(RESAMPLES, n), replace=True)
-    samples = np.array([corpus_score(task, statistics[draw].sum(axis=0)) for draw in draws])
+    samples = np.array([corpus_score(record["task"], totals) for totals in _counts(len(statistics)) @ statistics])
     return Resampled(record, unit, statistics, score, samples)
 
 

@@ -101,7 +101,7 @@ def inside(analyses: Mapping[Path, Analysis], aggregate: Aggregate, row: Row) ->
         if own:
             going = tuple(rank_correlation(*both) for both in zip((base, own), scores, strict=True))
             found.append(QuantityInside(quantity, base, own, difference(own, base) if base else None, going))
-    return _corrected(found)
+    return holm_corrected(found)
 
 
 def rank_correlation(values: Mapping[int, float], scores: Mapping[int, float]) -> RankCorrelation | None:
@@ -115,7 +115,7 @@ def rank_correlation(values: Mapping[int, float], scores: Mapping[int, float]) -
     return RankCorrelation(float(tested.statistic), float(tested.pvalue))
 
 
-def _corrected(found: list[QuantityInside]) -> tuple[QuantityInside, ...]:
+def holm_corrected(found: list[QuantityInside]) -> tuple[QuantityInside, ...]:
     """With Holm's correction over all rank correlations."""
     sides = {(row.quantity, side): one for row in found for side, one in enumerate(row.with_score) if one}
     p_values = holm({key: one.p_value for key, one in sides.items()})
