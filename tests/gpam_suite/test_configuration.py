@@ -98,7 +98,18 @@ def test_the_fast_step_is_part_of_identity_and_the_slow_one_is_what_runs_were_be
     monkeypatch.setenv("GPAM_FAST", "0")
     assert identity(composed()) == off
     assert identity(composed("gpu.fast=true")) == default
-    assert not any(re.fullmatch(pattern, "gpu.fast") for pattern in (*MAY_DIFFER, *NAMES_A_ROW))  # nor share a table
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("gpu.fast", "gpu.precision", "fairseq.common.fp16", "fairseq.common.seed", "fairseq.task.tokens_per_sample"),
+        *("fairseq.dataset.skip_invalid_size_inputs_valid_test", "fairseq.dataset.max_tokens_", "dataset.language"),
+        *("dataset.words", "preprocessing.lowercase", "preprocessing.bpe_size", "evaluation.beam", "recipe.name"),
+    ],
+)
+def test_what_no_two_runs_of_a_table_differ_in(key):
+    assert not any(re.fullmatch(pattern, key) for pattern in (*MAY_DIFFER, *NAMES_A_ROW))
 
 
 def test_folder_names_the_options_that_differ():
