@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from gpam.attention.mechanisms.softmax import Softmax
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record
 from gpam_suite.records.history_rows import mean_of
 from gpam_suite.records.metrics import turned
@@ -23,17 +24,21 @@ Analysis = Mapping[str, Any]
 
 
 def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | None]:
-    """Of a run, by what they are called: means over modules (and heads); gradients are medians over training, and the
-    residual is that of the last stack, the decoder."""
+    """Of a run, by what they are called: means over modules (and heads); gradients are medians over training."""
+    both = {"encoder": "encoder's ", "decoder": "decoder's "}
+    of_stacks = both if TASKS[record["task"]].parallel else {"decoder": ""}
     pos, neg = (mean_of(record.data.get("learned_scalars"), name) for name in ("lambda_pos", "lambda_neg"))
     return {
         "lambda+": pos,
         "lambda-": neg,
         "Sum of a row, 1 + lambda+ - lambda-": None if pos is None or neg is None else 1 + pos - neg,
         "Share of negative weight": _of_weights(record, analysis, "negative_mass") if analysis else None,
-        "Relative residual behind the last layer": list(analysis["streams"].values())[-1]["residual"][-1]
-        if analysis
-        else None,
+        **{
+            f"Relative residual behind the {whose}last layer": analysis["streams"][stack]["residual"][-1]
+            if analysis
+            else None
+            for stack, whose in of_stacks.items()
+        },
         "Gradient norm of the query projections": mean_of(record.data.get("gradient_norms"), "query"),
     }
 

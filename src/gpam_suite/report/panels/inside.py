@@ -28,7 +28,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
 
     None where a run of either was not looked into (``analyses``, by the folder of a run).
     """
-    rows = (aggregate.baseline, row)
+    rows, parallel = (aggregate.baseline, row), TASKS[aggregate.task].parallel
     if not all(record.folder in analyses for one in rows for record in one.finished):
         return None
     looked = {one: [analyses[record.folder] for record in one.finished] for one in rows}
@@ -50,7 +50,11 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
                 modules = [in_order(analysis["modules"]) for analysis in found]
                 masses = [[fmean(module["negative_mass"]) for module in own] for own in modules]
                 _band(negative, masses, one, style, first=1)
-            _band(residual, [_last(analysis["streams"])["residual"] for analysis in found], one, style, first=0)
+            first = 0
+            for stack in found[0]["streams"]:
+                behind = [analysis["streams"][stack]["residual"] for analysis in found]
+                _band(residual, behind, one, style, first)
+                first += len(behind[0])
             medians = [of_kind(record["gradient_norms"], "query") for record in one.finished]
             _band(by_module, medians, one, style, first=1)
             updates, norms = _over_training(one.finished)
@@ -66,7 +70,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
             axes.set_title(title)
             axes.set_xlabel(_MODULES)
             axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        residual.set_xlabel("Layer (0: the embeddings)")
+        residual.set_xlabel("Layer of the encoder, then of the decoder" if parallel else "Layer (0: the embeddings)")
         over_training.set_xlabel("Updates")
         over_training.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
         legend_below(figure)
@@ -78,15 +82,10 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         "gradient in the query projections (by module the median over training, over training the mean of the "
         "modules): mean and range over seeds. "
     )
-    if TASKS[aggregate.task].parallel:
-        what += "Modules: the encoder's, the decoder's own, cross attention; the residual is the decoder's. "
+    if parallel:
+        what += "Modules: the encoder's, the decoder's own, cross attention. Layers: of each stack, embeddings first. "
     what += FROM_RECORDS
     return Plot(name, what, 6.6, paint)
-
-
-def _last(streams: Mapping[str, Any]) -> Any:
-    """The decoder, or the only stack."""
-    return list(streams.values())[-1]
 
 
 def _over_training(records: Iterable[Record]) -> tuple[list[int], Seeds]:
