@@ -81,7 +81,7 @@ def test_validate_is_the_validation_of_training(dagpam_checkpoint, parallel, cap
     state = checkpoint_utils.load_checkpoint_to_cpu(str(dagpam_checkpoint))
     arguments = toy.flags({"path": dagpam_checkpoint, "task": "translation", "max_tokens": 400, "num_workers": 0})
     logger, said = logging.getLogger("fairseq.logging.progress_bar"), []
-    caplog.set_level(logging.INFO, logger.name)  # whatever an earlier test's command has left
+    caplog.set_level(logging.INFO, logger.name)
     monkeypatch.setattr(logger, "disabled", False)
     listener = logging.Handler(logging.INFO)
     listener.emit = lambda record: said.append(record.getMessage())
@@ -97,6 +97,7 @@ def test_validate_is_the_validation_of_training(dagpam_checkpoint, parallel, cap
 def test_eval_lm_is_the_perplexity_of_the_model(lm_checkpoint, lines, caplog):
     """Line by line, against the model's own probabilities of every word."""
     arguments = {"path": lm_checkpoint, "max_tokens": 300, "sample_break_mode": "eos", "num_workers": 0}
+    caplog.set_level(logging.INFO)
     assert toy.gpam("eval-lm", lines, *toy.flags(arguments)) == 0
     perplexity = float(re.search(r"Perplexity: ([\d.]+)", caplog.text).group(1))
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
