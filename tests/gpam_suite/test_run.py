@@ -17,7 +17,7 @@ import pytest
 import sacrebleu
 import torch
 from omegaconf import OmegaConf
-from runs import TINY, composed, places, run_here, start_here, tiny, write_text
+from runs import TINY, composed, places, run_here, start_here, tiny, train_here, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.lock import locked
@@ -351,6 +351,29 @@ def test_text_without_marked_documents_is_scored_by_passage(lm, monkeypatch):
     assert len(found.units) > 2 and all(unit["words"] >= 30 for unit in found.units[:-1])
     assert sum(unit["words"] for unit in found.units) == found.words
     assert math.fsum(unit["nll"] for unit in found.units) == pytest.approx(found.nll, rel=1e-12)
+
+
+def test_text_with_marked_documents_is_scored_by_document(lm, monkeypatch):
+    cfg, folder = lm
+    trained = open_trained(folder, cfg.paths)
+    monkeypatch.setattr(type(trained.prepared), "documents", lambda prepared, split: [0, 4, 9])
+    given = {"context_window": 0, "max_tokens": 64}
+    found = score_language_model(trained.model(), trained.task, trained.prepared, "test", **given)
+    words = trained.prepared.words_by_line("test")
+    assert [unit["document"] for unit in found.units] == [0, 1, 2]
+    assert [unit["words"] for unit in found.units] == [sum(words[:4]), sum(words[4:9]), sum(words[9:])]
+    assert sum(unit["nll"] for unit in found.units) == pytest.approx(found.nll)
+
+
+def test_a_run_that_stopped_early_is_not_trained_on(tmp_path, monkeypatch):
+    """Neither where it is finished, nor where it has only been trained."""
+    words = ["++fairseq.checkpoint.patience=1", "++fairseq.optimization.lr=[1.0e-9]"]
+    cfg = tiny(tmp_path, *words, "++fairseq.optimization.max_update=40")
+    folder = train_here(cfg)
+    done = read_history(folder)[-1]["update"]
+    assert done < 40
+    monkeypatch.setattr(worker, "_train", lambda *_: pytest.fail("it trains"))
+    assert train_here(cfg) == folder and read_history(folder)[-1]["update"] == done
 
 
 def test_a_passage_has_whole_lines_and_as_few_as_make_its_words(monkeypatch):
