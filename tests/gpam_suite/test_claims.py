@@ -494,6 +494,21 @@ def test_rank_correlations_by_hand():
     assert inside_claim.rank_correlation({seed: swapped[seed] for seed in (1, 2, 3, 4)}, scores) is None
 
 
+@pytest.mark.parametrize(("task", "stacks"), [("lm", [""]), ("nmt", ["encoder's ", "decoder's "])])
+def test_collapse_is_that_behind_the_last_layer_of_every_stack(task, stacks, tmp_path):
+    store(tmp_path, *(make_record(task=task, model=model, seed=1) for model in ("softmax", "dagpam_trainable")))
+    (found,) = read_aggregates(tmp_path)
+    module = {"decoder.layers.0.self_attn": {"negative_mass": [0.1, 0.3], "row_sum": [1.0, 1.0]}}
+    ends = {"encoder": 0.3, "decoder": 0.2} if task == "nmt" else {"decoder": 0.2}
+    streams = {stack: {"residual": [0.9, 0.5, end]} for stack, end in ends.items()}
+    analyses = {record.folder: {"modules": module, "streams": streams} for record in found.records}
+    rows = {
+        row.quantity: row for row in inside_claim.inside(analyses, found, found.row_of("dagpam_trainable", seeds=1))
+    }
+    seen = [rows[f"Relative residual behind the {whose}last layer"].own for whose in stacks]
+    assert seen == [{1: end} for end in ends.values()]
+
+
 def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     """The longer the query's gradient, the better daGPAM's run; softmax's gradients are all equal."""
     made = []
