@@ -118,7 +118,8 @@ def _second_test(shown: Aggregate) -> str:
         means = [formatting.plus_minus(one.mean, one.sd, shown.digits) for one in scores]
         lines.append([row.label, *means, difference_cell(shown, gain)])
     titles = [f"{METRIC_LABEL[one]} {'↓' if one in LOWER_IS_BETTER else '↑'}" for one in metrics]
-    return markdown(["Model", *titles, "Difference in the first, over seeds [95 %]"], lines)
+    first = METRIC_LABEL[metrics[0]].partition(",")[0]
+    return markdown(["Model", *titles, f"Difference in {first}, over seeds [95 %]"], lines)
 
 
 def _controls(found: Finding) -> str:

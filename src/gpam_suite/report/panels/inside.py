@@ -83,7 +83,10 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         "modules): mean and range over seeds. "
     )
     if parallel:
-        what += "Modules: the encoder's, the decoder's own, cross attention. Layers: of each stack, embeddings first. "
+        what += (
+            "Modules, each by layer: the encoder's, the decoder's own, cross attention. Layers: of each stack, "
+            "embeddings first. "
+        )
     what += FROM_RECORDS
     return Plot(name, what, 6.6, paint)
 
