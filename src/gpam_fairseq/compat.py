@@ -271,6 +271,8 @@ def _clips_on_the_cpu(stock: Any) -> Any:
 
     @functools.wraps(stock)
     def clip_grad_norm_(params: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not torch.cuda.is_available():
+            return stock(params, *args, **kwargs)
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         on_cpu = all(parameter.grad is None or parameter.grad.device.type == "cpu" for parameter in params)
         with replaced(torch.cuda, is_available=lambda: False) if on_cpu else contextlib.nullcontext():

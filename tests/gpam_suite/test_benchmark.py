@@ -333,3 +333,10 @@ def test_published_pages_are_what_the_records_give():
     for path, content in pages(ROOT / "results" / "benchmark").items():
         made = content.encode("utf-8") if isinstance(content, str) else content
         assert path.read_bytes() == made, f"{path} is stale: make benchmark RESULTS=results"
+
+
+def test_a_broken_record_is_one_sentence(tmp_path):
+    (tmp_path / record.FOLDER).mkdir()
+    (tmp_path / record.FOLDER / "step.json").write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        record.read(tmp_path)

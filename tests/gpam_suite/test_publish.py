@@ -11,6 +11,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
 from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.evaluate.kneser_ney import reference_file
+from gpam_suite.inside.store import path_of_run
 from gpam_suite.records import archives
 from gpam_suite.records.folder import append_history, read_history, read_records
 from gpam_suite.records.metrics import METRICS
@@ -76,6 +77,16 @@ def test_runs_that_make_no_table_with_the_published_ones_are_refused_and_nothing
     with pytest.raises(UsageError, match=r"gpu\.fast is null in .* but true in .*an experiment name of its own"):
         publish(tmp_path / "later", published)
     assert archive.read_bytes() == before
+
+
+def test_a_broken_analysis_is_refused_and_nothing_is_written(published, tmp_path):
+    runs(tmp_path / "local", 1)
+    analysis = path_of_run(tmp_path / "local", read_records(tmp_path / "local")[0])
+    analysis.parent.mkdir(parents=True)
+    analysis.write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        publish(tmp_path / "local", published)
+    assert not (published / "runs").exists()
 
 
 def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):

@@ -118,9 +118,8 @@ def test_ctrl_c_in_the_first_second_ends_a_command_without_a_word(name, tmp_path
         (tmp_path / f"{foreign}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     words = ["-m", "gpam_fairseq", "train"] if name == "gpam_fairseq" else [str(ROOT / "scripts" / name), "x"]
     variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # the tests may have been started in the background
+    # Where the tests were started in the background, they ignore it, and so would what they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=variables)
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.common.files import write_atomically
+from gpam_suite.inside import store
 from gpam_suite.records import archives, environment
 
 FOLDER = "records"
@@ -40,7 +41,7 @@ def write(
 
 def read(output: Path) -> list[dict[str, Any]]:
     """All records of a folder, by the names of their case and device."""
-    return [json.loads(archives.read_bytes(path)) for path in archives.find(output / FOLDER, "*.json")]
+    return [store.read(path) for path in archives.find(output / FOLDER, "*.json")]
 
 
 def device(found: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ class Record:
         """Test perplexity, BLEU or accuracy; None when the run has none."""
         return self.data["metrics"].get(TASKS[self.data["task"]].headline)
 
-    @property
+    @cached_property
     def scored_by(self) -> dict[str, Any]:
         """What two headline numbers must share to be comparable: the text, and every field of the protocol."""
         protocol = {f"protocol.{name}": value for name, value in self.data["protocol"].items()}

@@ -42,7 +42,6 @@ from gpam_suite.stats.tuning import FOLDER as TUNING
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
 OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
-_OF_A_WHOLE = ("curves", "perturbed", "perturbed-table")
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
 
@@ -71,6 +70,8 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
+        for path in found:
+            store.read(path)  # what is no JSON is refused before anything is written
         kept = {path.relative_to(results / name).as_posix(): archives.read_bytes(path) for path in found}
         files |= _merged(published / name, kept)
     files |= {
@@ -154,7 +155,9 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
         **claim_parts(aggregates, said),
-        **{f"{kind}-{name}": waits for name in titles for kind in (*OF_CLAIM, *_OF_A_WHOLE)},
+        **{
+            f"{kind}-{name}": waits for name in titles for kind in (*OF_CLAIM, "curves", "perturbed", "perturbed-table")
+        },
     }
     figures = [
         search_curves(published, old),
@@ -203,11 +206,11 @@ def filled(text: str, parts: Mapping[str, str], page: Path) -> str:
 def _titles(published: Path, aggregates: Iterable[Aggregate]) -> tuple[dict[str, str], Collection[str]]:
     """What people call each experiment, and those that are early training, by ``experiments.yaml``."""
     path = published / EXPERIMENTS
-    trained, early_ones = (yaml.safe_load(path.read_text(encoding="utf-8"))[kind] for kind in ("trained", EARLY))
-    titles = trained | early_ones
+    kinds = yaml.safe_load(path.read_text(encoding="utf-8"))
+    titles = kinds["trained"] | kinds[EARLY]
     if missing := sorted({found.experiment for found in aggregates} - titles.keys()):
         raise UsageError(f"{path} has no title for {', '.join(missing)}: say there what people are to call it.")
-    return titles, early_ones.keys()
+    return titles, kinds[EARLY].keys()
 
 
 def _configurations(aggregates: list[Aggregate]) -> str:
