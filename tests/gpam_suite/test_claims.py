@@ -16,7 +16,7 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import append_history
-from gpam_suite.report.claims import claim_parts, render_claims
+from gpam_suite.report.claims import claim_parts, render_claims, verdicts
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
@@ -320,6 +320,20 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     (whole,) = (one for one in aggregates if one.experiment == "lm_ptb")
     assert [row.model for row in claims.compared(whole, said).rows] == ["softmax", "dagpam_trainable"]
     assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
+
+
+def test_the_main_table_has_claims_that_are_no_row_of_the_paper_behind_its_rows(tmp_path):
+    experiment(tmp_path, seven(EFFECT))
+    for name in ("multi30k_de_en", "iwslt14_partial_post_ln"):  # the second is secondary
+        models = (("softmax", 40.0), ("dagpam_trainable", 41.0))
+        store(tmp_path, *(make_record(task="nmt", experiment=name, model=model, value=own) for model, own in models))
+    said = claims.findings(tmp_path, read_aggregates(tmp_path))
+    assert "iwslt14_partial_post_ln" in said
+    lines = verdicts(said).rstrip().splitlines()
+    assert lines[2].startswith("| Penn Treebank, 15 layers, perplexity | 108.26 | 106.38 | +1.74 % | +1.74 % [")
+    assert lines[-2].startswith("| WMT14, BLEU | – |")
+    beside = "| Multi30k, German to English, BLEU (not in the paper) | – | – | – | – | not yet: 1 of 7 seeds |"
+    assert lines[-1].startswith(beside)
 
 
 def test_a_second_test_set_has_a_table(tmp_path):

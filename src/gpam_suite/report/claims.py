@@ -28,9 +28,9 @@ _WHAT = {
 
 
 def verdicts(said: Mapping[str, Finding]) -> str:
-    """A line for each row of the paper (``results/paper/dagpam.yaml``). ``said`` is by the experiment that is the row's
-    ``claim``; until there is one, ``here`` of the row says how it stands."""
-    head = ["Row of the paper", "Paper: softmax", "Paper: daGPAM", "Paper: gain", *_STANDING]
+    """A line for each row of the paper (``results/paper/dagpam.yaml``), then for each claim that is none of its rows.
+    ``said`` is by experiment, the row's ``claim``; until there is one, ``here`` of the row says how it stands."""
+    head = ["Experiment", "Paper: softmax", "Paper: daGPAM", "Paper: gain", *_STANDING]
     lines = []
     for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
         base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
@@ -39,6 +39,10 @@ def verdicts(said: Mapping[str, Finding]) -> str:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
         here = _standing(found) if found else [MISSING, row["here"], MISSING]
         lines.append([row["row"], number(base), number(own), gain, *here])
+    for found in said.values():
+        if not (found.claim.paper or found.claim.secondary):
+            title = f"{found.claim.title}, {METRIC_LABEL[found.metric].removeprefix('Test ')} (not in the paper)"
+            lines.append([title, *(MISSING,) * 3, *_standing(found)])
     return markdown(head, lines)
 
 
