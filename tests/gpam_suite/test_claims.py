@@ -1,6 +1,5 @@
 """What an experiment says of a claim: equivalence tests by hand, the gate, every verdict, none before its time."""
 
-import dataclasses
 import itertools
 import json
 import math
@@ -66,6 +65,12 @@ def curve(record, gain, updates=200):
 
 def found_in(results):
     return claims.findings(results, read_aggregates(results)).get("lm_ptb")
+
+
+def parts_of(results, said):
+    """What pages show of claims."""
+    shown = {one.experiment: claims.compared(one, said) for one in read_aggregates(results)}
+    return claim_parts(shown, said)
 
 
 def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=141.2, more=()):
@@ -260,13 +265,35 @@ def test_seeds_whose_gains_spread_further_than_planned_ask_for_more(tmp_path):
     found = experiment(tmp_path / "b", extended, more=scaled())
     assert found.verdict == SUPPORTED and found.comparisons[0].seeds == tuple(range(1, 11))
     assert len(found.comparisons) == 1  # the control has seven seeds, and needs ten as well
-    assert experiment(tmp_path / "c", [*seven(EFFECT), 0.1, -0.1, 0.1]).whole  # seven were enough
 
 
-def test_a_secondary_claim_has_no_verdict(tmp_path, monkeypatch):
-    claim = dataclasses.replace(claims.read_claims()["lm_ptb"], secondary=True)
-    monkeypatch.setattr(claims, "read_claims", lambda: {"lm_ptb": claim})
-    assert experiment(tmp_path, seven(EFFECT)).verdict == SECONDARY
+def test_seeds_beyond_the_plan_play_no_part(tmp_path):
+    enough = experiment(tmp_path / "a", seven(EFFECT))
+    more = experiment(tmp_path / "b", [*seven(EFFECT), 0.1, -0.1, 0.1], more=[*scaled(), scaled()[0] | {"seed": 8}])
+    assert more.comparisons[0] == enough.comparisons[0] and more.verdict == SUPPORTED
+    assert all(one.seeds == tuple(range(1, 8)) for one in more.comparisons) and len(more.comparisons) == 3
+    (whole,) = (one for one in read_aggregates(tmp_path / "b") if one.experiment == "lm_ptb")
+    assert [len(row.records) for row in claims.compared(whole, {"lm_ptb": more}).rows] == [7, 7, 7]
+
+
+def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path):
+    longer = [
+        make_record(experiment="lm_ptb_long", model=model, value=80.0 + seed + extra[seed], seed=seed)
+        for model, extra in (("softmax", [0] * 4), ("dagpam_trainable", [0, -1.0, -2.0, -1.5]))
+        for seed in (1, 2, 3)
+    ]
+    alone = experiment(tmp_path / "a", seven(EFFECT), more=scaled()).comparisons[1:]
+    for folder, more in (("b", longer[:-1]), ("c", longer)):
+        experiment(tmp_path / folder, seven(EFFECT), more=scaled() + more)
+        said = claims.findings(tmp_path / folder, read_aggregates(tmp_path / folder))
+        (part,) = said["lm_ptb_long"].comparisons
+        secondary = said["lm_ptb"].comparisons[1:]
+        if folder == "b":  # a seed is missing
+            assert said["lm_ptb_long"].verdict is None and secondary == alone
+    assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
+    raw = sorted(one.gain.p_value for one in (part, *secondary))
+    stepped = [3 * raw[0], max(3 * raw[0], 2 * raw[1]), max(3 * raw[0], 2 * raw[1], raw[2])]
+    assert sorted(one.holm for one in (part, *secondary)) == pytest.approx(stepped)
 
 
 @pytest.mark.parametrize("change", [("protocol", "context_window", 1), ("data", "checksum", "sha256:0")])
@@ -313,7 +340,7 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     (partial, *_) = scaled()
     said = {"lm_ptb": experiment(tmp_path, seven(0.02), more=[partial])}
     aggregates = read_aggregates(tmp_path)
-    scores = claim_parts(aggregates, said)["scores-lm_ptb"]
+    scores = parts_of(tmp_path, said)["scores-lm_ptb"]
     protocol = "unit word, context_window 0, tokens_per_sample 64, split test, checkpoint best"
     assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")
     assert "| Softmax | 7 |" in scores and partial["model_label"] not in scores  # one seed of seven
@@ -344,25 +371,24 @@ def test_a_second_test_set_has_a_table(tmp_path):
             record["metrics"] |= {"second_test_bleu": 20.0 + own, "second_test_ter": 60.0}
             made.append(record)
     store(tmp_path, *made)
-    aggregates = read_aggregates(tmp_path)
-    parts = claim_parts(aggregates, claims.findings(tmp_path, aggregates))
+    parts = parts_of(tmp_path, claims.findings(tmp_path, read_aggregates(tmp_path)))
     head, _, softmax, dagpam = parts["second-test-multi30k_de_en"].splitlines()
     assert "BLEU, second test set ↑ | TER, second test set ↓" in head
     half = stats.t.ppf(0.975, 6) * np.std(gains, ddof=1) / math.sqrt(7)
     assert softmax == "| Softmax | 20.00 ± 0.00 | 60.00 ± 0.00 | – |"
     assert dagpam.endswith(f"| 21.00 ± 0.06 | 60.00 ± 0.00 | +1.00 [{1 - half:.2f}, {1 + half:.2f}] |")
     first_only = experiment(tmp_path, seven(0.02))
-    assert claim_parts(read_aggregates(tmp_path), {"lm_ptb": first_only})["second-test-lm_ptb"] == ""
+    assert parts_of(tmp_path, {"lm_ptb": first_only})["second-test-lm_ptb"] == ""
 
 
 def test_the_scores_of_a_claim_have_an_interval_over_the_test_set_where_it_has_more_than_one_unit(tmp_path):
     found = experiment(tmp_path, seven(EFFECT))
     title = "Difference over seeds and test set [95 %]"
-    assert title not in claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})["scores-lm_ptb"]
+    assert title not in parts_of(tmp_path, {"lm_ptb": found})["scores-lm_ptb"]
     aggregate = next(one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
     for record in aggregate.records:
         add_document_scores(record)
-    parts = claim_parts(read_aggregates(tmp_path), {"lm_ptb": found})
+    parts = parts_of(tmp_path, {"lm_ptb": found})
     head, _, softmax, dagpam = parts["scores-lm_ptb"].splitlines()[:4]
     column = [title.strip() for title in head.split("|")].index(title)
     assert softmax.split("|")[column].strip() == "–"
@@ -482,14 +508,14 @@ def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_mode
 
 
 def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
-    found = experiment(tmp_path, [*seven(EFFECT), 0.5])
-    (lost,) = (path for path in (tmp_path / "runs" / "lm_ptb").glob("softmax-*/seed8-*"))
-    for file in lost.iterdir():
-        file.unlink()
-    lost.rmdir()
+    gains = seven(EFFECT)
+    experiment(tmp_path, gains)
+    (lost,) = (path for path in (tmp_path / "runs" / "lm_ptb").glob("softmax-*/seed4-*"))
+    shutil.rmtree(lost)
+    store(tmp_path, make_record(experiment="lm_ptb", seed=4, status="diverged", reason="the loss is not finite"))
     again = found_in(tmp_path)
-    assert found.comparisons[0].seeds == (*range(1, 8), 8) and again.comparisons[0].seeds == tuple(range(1, 8))
-    assert again.comparisons[0].gain.estimate == pytest.approx(EFFECT)
+    assert again.whole and again.comparisons[0].seeds == (1, 2, 3, 5, 6, 7)
+    assert again.comparisons[0].gain.estimate == pytest.approx(np.mean([*gains[:3], *gains[4:]]))
 
 
 def test_rank_correlations_by_hand():

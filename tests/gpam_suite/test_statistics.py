@@ -17,12 +17,9 @@ from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.bootstrap import hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.stats.inside_claim import QuantityInside, RankCorrelation, holm_corrected
 from gpam_suite.stats.over_seeds import (
-    MOST_SEEDS,
     difference,
     equivalence,
     holm,
-    power,
-    seeds_needed,
     summarise,
 )
 
@@ -108,30 +105,6 @@ def test_holm_is_the_closure_of_bonferroni(p_values):
     bonferroni = {subset: min(1.0, len(subset) * min(p_values[i] for i in subset)) for subset in subsets}
     closed = [max(p for subset, p in bonferroni.items() if i in subset) for i in everyone]
     assert holm(dict(enumerate(p_values))) == pytest.approx(dict(enumerate(closed)))
-
-
-# --------------------------------------------------------------------------------------------------------------- power
-
-
-def _with_effect(effect):
-    """Two seeds whose differences have mean ``effect`` and standard deviation 1."""
-    return {1: effect + 0.5**0.5, 2: effect - 0.5**0.5}, {1: 0.0, 2: 0.0}
-
-
-@pytest.mark.parametrize(("effect", "needed"), [(0.2, 199), (0.5, 34), (-0.5, 34), (0.8, 15), (1.0, 10)])
-def test_seeds_needed_are_the_textbooks(effect, needed):
-    """Sample sizes of the two-sided paired t test at 5 % and power 0.8, as G*Power and Cohen's tables give them."""
-    assert seeds_needed(*_with_effect(effect)) == needed
-
-
-def test_seeds_needed_at_the_edges():
-    assert seeds_needed(*_with_effect(0.01)) == MOST_SEEDS + 1
-    assert power(2, 100.0) == pytest.approx(1, abs=1e-3)
-    assert seeds_needed(*_with_effect(100.0)) == 2
-    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 2.0, 3: 3.5}) is None  # not paired
-    assert seeds_needed({1: 2.0}, {1: 3.0}) is None
-    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 1.0, 2: 2.0}) is None  # no spread
-    assert seeds_needed({1: 2.0, 2: 3.0}, {1: 3.0, 2: 2.0}) is None  # no difference
 
 
 # ---------------------------------------------------------------------------------------------- hierarchical bootstrap
@@ -236,19 +209,18 @@ def test_several_comparisons_are_corrected(tmp_path):
     assert rows["Softmax"]["Over seeds, Holm"] == "–"
     assert rows["daGPAM"]["On the test set, Holm"] == "p = 0.002"  # twice 1/1001
     assert rows["daGPAM"]["Difference over seeds and test set [95 %]"].startswith("-0.80 [")
-    assert "p values are, by Holm's method over their column." in page
-    needed = {row.label: found.seeds_needed(row) for row in found.compared}
-    assert f"(few seeds know them badly): daGPAM {needed['daGPAM']}, NAP {needed['NAP']}." in page
+    assert "The p values under *Holm* are corrected for the number of rows" in page
     line = list(csv.DictReader(io.StringIO(csv_table(found))))[1]
     assert float(line["difference_p"]) == pytest.approx(raw["daGPAM"], rel=1e-5)
     assert float(line["difference_p_holm"]) == pytest.approx(2 * raw["daGPAM"], rel=1e-5)
-    assert int(line["seeds_needed"]) == needed["daGPAM"]
 
 
 def test_one_comparison_needs_no_correction(tmp_path):
     found = _models(tmp_path, "softmax", "dagpam")
     page = tabulate(tmp_path)[0].read_text()
-    assert not any(title in page for title in MANY) and "holm" not in csv_table(found)
+    assert not any(title in page for title in MANY)
+    line = list(csv.DictReader(io.StringIO(csv_table(found))))[1]
+    assert line["difference_p_holm"] == line["difference_p"] != ""
 
 
 def test_one_shared_seed_of_several_is_no_pairing():

@@ -40,24 +40,23 @@ def verdicts(said: Mapping[str, Finding]) -> str:
         here = _standing(found) if found else [MISSING, row["here"], MISSING]
         lines.append([row["row"], number(base), number(own), gain, *here])
     for found in said.values():
-        if not (found.claim.paper or found.claim.secondary):
+        if not (found.claim.paper or found.claim.part_of):
             title = f"{found.claim.title}, {METRIC_LABEL[found.metric].removeprefix('Test ')} (not in the paper)"
             lines.append([title, *(MISSING,) * 3, *_standing(found)])
     return markdown(head, lines)
 
 
-def claim_parts(aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
+def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
     """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``second-test-``, their scores on a
-    second test set; ``controls-``, each beside softmax and the model; ``inside-table-``, what is in these two."""
-    there = {found.experiment: found for found in aggregates}
+    second test set; ``controls-``, each beside softmax and the model; ``inside-table-``, what is in these two.
+    ``shown`` is by experiment what may be :func:`compared`."""
     parts = {}
     for name in read_claims():
         found = said.get(name)
         tests = "\n".join(_tests(found)) if found else "No seed of softmax and the model is finished yet.\n"
         made = dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
         if found and found.whole:
-            shown = compared(there[name], said)
-            texts = _scores(shown), _second_test(shown), _controls(found), "\n".join(_inside(found))
+            texts = _scores(shown[name]), _second_test(shown[name]), _controls(found), "\n".join(_inside(found))
             made = dict(zip(_OF_A_WHOLE_CLAIM, texts, strict=True))
         parts |= {f"claim-{name}": tests} | {f"{kind}-{name}": text for kind, text in made.items()}
     return parts
@@ -98,7 +97,8 @@ def _tests(found: Finding) -> list[str]:
         f"Standard deviation of the gain over seeds: {spread}.\n",
         f"{_WHAT[lower]} p values are of t tests paired over the seeds that both have: against no gain, against a "
         f"gain of {effect} or more (below 0.05: excluded), and against one of that size in either direction (below "
-        "0.05: equivalent). Holm's correction is of the first alone, over all secondary comparisons made so far.\n",
+        "0.05: equivalent). Holm's correction is of the first alone, over all secondary comparisons that the plan has "
+        "made so far.\n",
         markdown(
             ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"],
             [_row(found, one) for one in found.comparisons],
@@ -152,11 +152,11 @@ def _controls(found: Finding) -> str:
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:
     """A gain with its interval, and its corrected p value."""
-    return (_interval(found, one), _corrected(found, one)) if one else (MISSING, MISSING)
+    return (_interval(found, one), _corrected(one)) if one else (MISSING, MISSING)
 
 
-def _corrected(found: Finding, one: Comparison) -> str:
-    return "primary" if one.primary and not found.claim.secondary else p_number(one.holm)
+def _corrected(one: Comparison) -> str:
+    return "primary" if one.primary else p_number(one.holm)
 
 
 def _inside(found: Finding) -> list[str]:
@@ -205,7 +205,7 @@ def _row(found: Finding, one: Comparison) -> list[str]:
         str(len(one.seeds)),
         _interval(found, one),
         p_number(one.gain.p_value),
-        _corrected(found, one),
+        _corrected(one),
         p_number(None if tests is None else tests.p_above),
         p_number(None if tests is None else tests.p_value),
     ]

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from gpam.errors import UsageError
 from gpam_suite.common import formatting
-from gpam_suite.common.formatting import MISSING, listed, plural
+from gpam_suite.common.formatting import MISSING, listed
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.records import archives
 from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import RECORD, Record, read_record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings
-from gpam_suite.report.provenance import BOTH_DRAWN, ENOUGH_FOR, few_seeds, number_of_seeds
+from gpam_suite.report.provenance import BOTH_DRAWN, few_seeds
 from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
 from gpam_suite.stats.aggregate import Aggregate, Row, aggregate
@@ -178,7 +178,7 @@ def _numbers(table: Aggregate) -> list[list[str]]:
 
 
 def _tests(table: Aggregate) -> list[str]:
-    """The three tests of the headline number, in words, and how many seeds would be enough."""
+    """The three tests of the headline number, in words."""
     b, name = table.rows[1], METRIC_LABEL[table.metric]
     over_seeds, test_set = table.difference(b), table.test_set(b)
     if over_seeds is None:
@@ -200,6 +200,4 @@ def _tests(table: Aggregate) -> list[str]:
     )
     if both := table.seeds_and_test_set(b):
         lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {difference_cell(table, both)}.")
-    if count := table.seeds_needed(b):
-        lines.append(f"{ENOUGH_FOR}: {number_of_seeds(count)}; here {plural(len(b.finished), 'seed')}.")
     return lines

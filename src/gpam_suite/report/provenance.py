@@ -10,7 +10,7 @@ from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
-from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, MOST_SEEDS, POWER
+from gpam_suite.stats.over_seeds import ENOUGH_SEEDS
 
 FROM_RECORDS = "Made by `python scripts/publish.py` from the records."
 """How a figure of what is published was made."""
@@ -25,12 +25,12 @@ def caption(
     then: str = "python scripts/tabulate.py",
     among: int = 0,
 ) -> str:
-    """``what`` is drawn of the test set, which models (selected ``among`` so many) and seeds, and the command that drew
+    """``what`` is drawn, of which data, models (selected ``among`` so many) and seeds, and the command that drew
     it; those that made the runs stand below the table."""
     models = listed(row.label for row, _ in rows) if len(rows) <= APART else f"the {len(rows)} of the table"
     chosen = f" ({SELECTED})" if len(rows) < among else ""
     return (
-        f"{what} Data: {aggregate.reference['dataset_label']}, test set. Models: {models}{chosen}. Seeds: "
+        f"{what} Data: {aggregate.reference['dataset_label']}. Models: {models}{chosen}. Seeds: "
         f"{listed(sorted({seed for _, seeds in rows for seed in seeds}))}. Made by `{then}`."
     )
 
@@ -94,17 +94,14 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
     lines = [
-        f"Differences and ratios are to {baseline.label}, of one seed to the same seed. Over seeds: {methods}. "
-        "Intervals are not corrected for the number of rows; p values are, by Holm's method over their column."
+        f"Differences are to {baseline.label}; over seeds: {methods}. Ratios are of means over all seeds. The p values "
+        "under *Holm* are corrected for the number of rows, all other ones and intervals are not."
     ]
     if drawn := [found.units for row in aggregate.rows if (found := aggregate.test_set(row))]:
         lines.append(
             f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
             f"resamples, for the trained models at hand alone. Over seeds and test set: {BOTH_DRAWN}."
         )
-    if wanted := {row.label: count for row in aggregate.rows if (count := aggregate.seeds_needed(row))}:
-        counts = ", ".join(f"{label} {number_of_seeds(count)}" for label, count in wanted.items())
-        lines.append(f"{ENOUGH_FOR}: {counts}.")
     return [
         *lines,
         "Speed and memory are those of these runs, whatever else their machine did, and compared on one and the same "
@@ -116,15 +113,6 @@ BOTH_DRAWN = (
     "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
     "five seeds it is too narrow"
 )
-ENOUGH_FOR = (
-    f"Seeds that a paired t test would need to show the observed difference with power {POWER}, if it and its spread "
-    "were the true ones (few seeds know them badly)"
-)
-
-
-def number_of_seeds(count: int) -> str:
-    """``12``, or ``more than 1,000``."""
-    return f"more than {formatting.count(MOST_SEEDS)}" if count > MOST_SEEDS else str(count)
 
 
 def few_seeds(aggregate: Aggregate) -> list[str]:

@@ -133,7 +133,8 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     before = [found for found in aggregates if found.experiment in hardly_trained]
     said = findings(published, aggregates)
     whole = {name: one for name, one in said.items() if one.whole}
-    lines = [line for found in aggregates for line in comparisons(compared(found, said))]
+    shown = {found.experiment: compared(found, said) for found in aggregates}
+    lines = [line for found in shown.values() for line in comparisons(found)]
     files: dict[Path, str | bytes] = {
         published / "runs.csv": csv_text(run_rows(records, analyses)),
         published / "curves.csv": csv_text(curve_rows(records)),
@@ -154,7 +155,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "early-tuning": tuned,
         "tuning": recent or "None is published yet.\n",
         "verdicts": verdicts(said),
-        **claim_parts(aggregates, said),
+        **claim_parts(shown, said),
         **{
             f"{kind}-{name}": waits for name in titles for kind in (*OF_CLAIM, "curves", "perturbed", "perturbed-table")
         },
@@ -163,12 +164,12 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         search_curves(published, old),
         claimed_gains(whole, "claimed-gains"),
     ]
-    for found in aggregates:
+    for found in shown.values():
         if one := whole.get(found.experiment):
             row = found.row_of(one.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
             figures.append(trainings(found, one, f"curves-{found.experiment}"))
             figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
-            if noise := perturbed.find(published, compared(found, said)):
+            if noise := perturbed.find(published, found):
                 parts[f"perturbed-table-{found.experiment}"] = perturbed_section.table(noise)
                 figures.append(perturbed_section.plot(noise, f"perturbed-{found.experiment}"))
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(pages)}
@@ -177,8 +178,8 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
     for page, text in texts.items():
         folder = Path(os.path.relpath(published, page.parent))
-        shown = {plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.name) for plot in drawn}
-        files[page] = filled(text, parts | shown, page)
+        captioned = {plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.name) for plot in drawn}
+        files[page] = filled(text, parts | captioned, page)
     return files
 
 

@@ -81,7 +81,7 @@ _OF_A_VALIDATION = {
 _OF_A_MODEL = {
     "experiment model options label": "as in `runs.csv`",
     "status reason": "`finished` in the row of a model; each of its runs that was lost has a row with its own",
-    "seeds seeds_finished seeds_lost": "the finished seeds, how many they are, and how many were lost",
+    "seeds seeds_finished seeds_lost": "seeds that finished (or that of a lost run), their number, how many were lost",
     "metric mean sd": "the headline metric on the test set: name, mean and sample standard deviation over seeds",
     "chrf_mean chrf_sd": "the same of chrF; other metrics have columns of their own names at the end",
     "difference difference_low difference_high": "less softmax's, over the seeds of both, with its 95 % interval",
@@ -90,7 +90,6 @@ _OF_A_MODEL = {
     "test_set_difference test_set_low test_set_high": "the same difference, with its 95 % interval over the test set",
     "test_set_p test_set_p_holm": "its p value, and that with Holm's correction",
     "seeds_and_test_set_low seeds_and_test_set_high": "95 % interval over seeds and test set together",
-    "seeds_needed": "least number of seeds that would show the difference with a power of 0.8; 1001: more than 1000",
     "parameters parameters_ratio parameters_mechanism": "parameters, over softmax's, and what the mechanism adds",
     "train_flops_per_token train_flops_ratio": "floating-point operations of training, a token, and over softmax's",
     "train_tokens_per_second speed_ratio": "mean over seeds; over softmax's where all ran on one kind of machine",

@@ -22,7 +22,6 @@ from gpam_suite.stats.over_seeds import (
     Summary,
     difference,
     holm,
-    seeds_needed,
     shared,
     summarise,
 )
@@ -178,12 +177,6 @@ class Aggregate:
         its family is what several seeds were run for, whether or not they finished."""
         tests = {row: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}
         return holm({row.key: p for row, p in tests.items() if p is not None or len(row.records) > 1})
-
-    def seeds_needed(self, row: Row) -> int | None:
-        """Seeds that would show the observed difference of ``row``."""
-        if self.difference(row) is None:
-            return None
-        return seeds_needed(row.values(self.metric), self.baseline.values(self.metric))
 
     def ratio(self, row: Row, *path: str, same_machine: bool = False) -> float | None:
         """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside import store
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.aggregate import BASELINE, Aggregate, Row
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weights
 from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
@@ -48,17 +49,32 @@ class Claim:
     smallest_effect: dict[str, float] | float | None = None
     pairs: list[tuple[str, str]] = field(default_factory=list)
     seeds_of: dict[str, int] = field(default_factory=dict)
-    secondary: bool = False
+    part_of: str | None = None
     extension: dict[str, Any] | None = None
 
-    def extended(self, gains: Mapping[int, float]) -> "Claim":
+    def extended(self, spread: float | None) -> "Claim":
         """With the seeds of the plan's extension (``seeds``, of softmax, the model and those in ``also``) where the
-        standard deviation of ``gains``, by seed and of the planned seeds alone, is above its ``spread``."""
-        spread = summarise([gain for seed, gain in gains.items() if seed <= self.seeds]).sd
+        standard deviation of the planned seeds' gains is above its ``spread``."""
         if self.extension is None or spread is None or spread <= self.extension["spread"]:
             return self
         seeds = self.extension["seeds"]
         return replace(self, seeds=seeds, seeds_of=self.seeds_of | dict.fromkeys(self.extension["also"], seeds))
+
+    def planned(self, aggregate: Aggregate) -> Aggregate:
+        """``aggregate`` with the plan's seeds alone: what was run beyond them plays no part."""
+        cut = {row: self._cut(row) for row in aggregate.rows}
+        left = tuple(row for row in cut.values() if row.records)
+        baseline = cut.get(aggregate.baseline)
+        return replace(aggregate, rows=left, baseline=baseline if baseline in left else None)
+
+    def _cut(self, row: Row) -> Row:
+        most = self.seeds_for(_name(row))
+        finished, lost = (tuple(run for run in ended if run["seed"] <= most) for ended in (row.finished, row.lost))
+        return replace(row, finished=finished, lost=lost)
+
+    def seeds_for(self, arm: str) -> int:
+        """How many seeds the plan has of an arm: 1 to this."""
+        return self.seeds if arm in (BASELINE, self.model) else self.seeds_of.get(arm, _SEEDS_OF_OTHERS)
 
     def effect(self, metric: str) -> float:
         """``D``: the gain between two scores, the paper's of this row or others, or a number on the scale of the
@@ -78,8 +94,8 @@ class Gate:
 @dataclass(frozen=True)
 class Comparison:
     """``model`` against ``other``: the gain of each seed that both finished, their mean, its test against no gain, and
-    those against ``D`` on either side. ``holm`` is the corrected p value of a secondary comparison, None of the
-    primary."""
+    those against ``D`` on either side. ``holm`` is the p value of a secondary comparison, corrected over all that its
+    plan has made so far; None of the primary."""
 
     model: str
     other: str
@@ -88,7 +104,7 @@ class Comparison:
     gain: Difference
     spread: float | None
     against_effect: Equivalence | None
-    primary: bool = False
+    primary: bool
     holm: float | None = None
 
     @property
@@ -98,8 +114,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that is said of a claim. ``verdict`` is None, ``inside`` and ``weights`` are empty, until the primary
-    comparison has the plan's seeds; a secondary one is left out until its arm has them."""
+    """All that is said of a claim. The first comparison is that of its model with softmax; until that has the plan's
+    seeds, ``verdict`` is None and ``inside`` and ``weights`` are empty. The others are left out until their arm has its
+    own; ``lost`` counts those of which no seed finished."""
 
     claim: Claim
     metric: str
@@ -107,6 +124,7 @@ class Finding:
     verdict: str | None
     gate: Gate
     comparisons: tuple[Comparison, ...]
+    lost: int
     inside: tuple[QuantityInside, ...]
     weights: tuple[Weights, ...]
 
@@ -131,6 +149,7 @@ def _scale(metric: str, value: float) -> float:
     return -math.log(value) if metric in LOWER_IS_BETTER else value
 
 
+@cache
 def read_claims() -> dict[str, Claim]:
     """Experiment to claim, from ``configs/claims.yaml``."""
     entries = yaml.safe_load((CONFIGS / "claims.yaml").read_text(encoding="utf-8"))
@@ -142,7 +161,7 @@ def findings(results: Path, aggregates: Sequence[Aggregate]) -> dict[str, Findin
     softmax and the model have a seed that both finished."""
     there = {found.experiment: found for found in aggregates}
     said = {name: _finding(results, claim, there) for name, claim in read_claims().items() if name in there}
-    return {name: found for name, found in said.items() if found}
+    return _corrected({name: found for name, found in said.items() if found})
 
 
 def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
@@ -152,40 +171,57 @@ def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
         return aggregate
     found = said.get(aggregate.experiment)
     labels = {label for one in found.comparisons for label in one.labels} if found and found.whole else ()
-    return replace(aggregate, rows=tuple(row for row in aggregate.rows if row.label in labels))
+    planned = found.claim.planned(aggregate) if found else aggregate
+    return replace(planned, rows=tuple(row for row in planned.rows if row.label in labels))
 
 
 def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
-    aggregate = there[claim.experiment]
-    rows = {row.model: row for row in aggregate.rows if row.has_default_options}
-    if aggregate.baseline is None or claim.model not in rows:
-        return None
-    effect = claim.effect(aggregate.metric)
-    primary = _compare(aggregate, rows[claim.model], aggregate.baseline, effect, primary=True)
+    planned = claim.planned(there[claim.experiment])
+    primary = _primary(claim, planned)
+    if primary and all(_whole(row, claim.seeds) for row in _both(claim, planned)):
+        claim = claim.extended(primary.spread)
+        planned = claim.planned(there[claim.experiment])
+        primary = _primary(claim, planned)
     if primary is None:
         return None
-    both = aggregate.baseline, rows[claim.model]
-    if all(_whole(row, claim.seeds) for row in both):
-        claim = claim.extended(primary.gains)
-    arms = [row for row in aggregate.rows if row not in both]
-    arms = [row for row in arms if _whole(row, claim.seeds_of.get(_name(row), _SEEDS_OF_OTHERS))]
-    others = [(row, aggregate.baseline) for row in arms]
-    named = {_name(row): row for row in (rows[claim.model], *arms)}
+    both = model, baseline = _both(claim, planned)
+    arms = [row for row in planned.rows if row not in both and _whole(row, claim.seeds_for(_name(row)))]
+    named = {_name(row): row for row in (model, *arms)}
     pairs = [(claim.model, control) for control in claim.controls] + claim.pairs
+    others = [(row, baseline) for row in arms]
     others += [(named[one], named[other]) for one, other in pairs if one in named and other in named]
-    secondary = _corrected([_compare(aggregate, *pair, effect) for pair in others])
-    trained = gate(aggregate.baseline, _references(results, claim, there))
+    found = [_compare(claim, planned.metric, *pair) for pair in others]
+    trained = gate(baseline, _references(results, claim, there))
     whole = all(_whole(row, claim.seeds) for row in both)
-    said = (SECONDARY if claim.secondary else verdict(primary, trained)) if whole else None
-    shown = [*both, *arms]
+    said = (SECONDARY if claim.part_of else verdict(primary, trained)) if whole else None
+    shown = [baseline, model, *arms]
     analyses = store.read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
-    looked = inside(analyses, aggregate, rows[claim.model]) if whole else ()
-    weighed = weights(analyses, shown)
-    return Finding(claim, aggregate.metric, effect, said, trained, (primary, *secondary), looked, weighed)
+    return Finding(
+        claim=claim,
+        metric=planned.metric,
+        effect=claim.effect(planned.metric),
+        verdict=said,
+        gate=trained,
+        comparisons=(primary, *filter(None, found)),
+        lost=found.count(None),
+        inside=inside(analyses, planned, model) if whole else (),
+        weights=weights(analyses, shown),
+    )
+
+
+def _both(claim: Claim, planned: Aggregate) -> tuple[Row, Row] | None:
+    """The model and softmax, where each has a finished seed."""
+    model, baseline = planned.row_of(claim.model, seeds=1), planned.baseline
+    return (model, baseline) if model and baseline and baseline.finished else None
+
+
+def _primary(claim: Claim, planned: Aggregate) -> Comparison | None:
+    both = _both(claim, planned)
+    return both and _compare(claim, planned.metric, *both, primary=not claim.part_of)
 
 
 def _whole(row: Row, seeds: int) -> bool:
-    """Whether the plan's seeds, 1 to ``seeds``, have ended: one that diverged has, one that failed is run again."""
+    """Whether the plan's seeds have ended: one that diverged has, one that failed is run again."""
     ended = {record["seed"] for record in row.records if record["status"] != "failed"}
     return ended.issuperset(range(1, seeds + 1))
 
@@ -202,12 +238,12 @@ def verdict(primary: Comparison, trained: Gate) -> str:
     return CONTRADICTED if smaller else INCONCLUSIVE
 
 
-def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary: bool = False) -> Comparison | None:
+def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = False) -> Comparison | None:
     """None without a seed that both finished."""
-    of_model, of_other = row.values(aggregate.metric), other.values(aggregate.metric)
+    of_model, of_other = row.values(metric), other.values(metric)
     if not (seeds := sorted(set(of_model) & set(of_other))):
         return None
-    one, two = ({seed: _scale(aggregate.metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
+    one, two = ({seed: _scale(metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
     gains = {seed: one[seed] - two[seed] for seed in seeds}
     return Comparison(
         model=_name(row),
@@ -216,7 +252,7 @@ def _compare(aggregate: Aggregate, row: Row, other: Row, effect: float, primary:
         gains=gains,
         gain=difference(one, two),
         spread=summarise(list(gains.values())).sd,
-        against_effect=equivalence(one, two, effect),
+        against_effect=equivalence(one, two, claim.effect(metric)),
         primary=primary,
     )
 
@@ -225,10 +261,24 @@ def _name(row: Row) -> str:
     return row.model if row.has_default_options else f"{row.model} ({row.overrides_label})"
 
 
-def _corrected(comparisons: list[Comparison | None]) -> list[Comparison]:
-    """With Holm's correction over all of them; those without a seed on both sides count, and are left out."""
-    corrected = holm({index: found and found.gain.p_value for index, found in enumerate(comparisons)})
-    return [replace(found, holm=corrected.get(index)) for index, found in enumerate(comparisons) if found]
+def _corrected(said: Mapping[str, Finding]) -> dict[str, Finding]:
+    """With Holm's correction over all secondary comparisons that a plan has made: those of a claim and of its parts."""
+    families: dict[str, dict[tuple[str, int], float | None]] = {}
+    for name, found in said.items():
+        if found.whole:
+            tests = {(name, index): one.gain.p_value for index, one in enumerate(found.comparisons) if not one.primary}
+            tests |= {(name, -1 - index): None for index in range(found.lost)}
+            families.setdefault(found.claim.part_of or name, {}).update(tests)
+    corrected = {key: p_value for family in families.values() for key, p_value in holm(family).items()}
+    return {
+        name: replace(
+            found,
+            comparisons=tuple(
+                replace(one, holm=corrected.get((name, index))) for index, one in enumerate(found.comparisons)
+            ),
+        )
+        for name, found in said.items()
+    }
 
 
 def last_gain(record: Record) -> float | None:

@@ -20,9 +20,7 @@ def comparisons(aggregate: Aggregate) -> list[Line]:
     corrected = aggregate.corrected(aggregate.difference), aggregate.corrected(aggregate.test_set)
     lines = []
     for row in aggregate.rows:
-        line = _line(aggregate, row)
-        if len(aggregate.compared) > 1:
-            line |= _among_many(aggregate, row, *corrected)
+        line = _line(aggregate, row, *corrected)
         for second in second_metrics(aggregate):
             if second != "test_chrf":  # it has its own columns, in every table
                 summary = row.summary(second)
@@ -35,7 +33,7 @@ def comparisons(aggregate: Aggregate) -> list[Line]:
     return lines
 
 
-def _line(aggregate: Aggregate, row: Row) -> Line:
+def _line(aggregate: Aggregate, row: Row, over_seeds_holm: dict[Any, float], test_set_holm: dict[Any, float]) -> Line:
     over_seeds, test_set, both = aggregate.difference(row), aggregate.test_set(row), aggregate.seeds_and_test_set(row)
     summary, chrf = row.summary(aggregate.metric), row.summary("test_chrf")
     return {
@@ -57,10 +55,13 @@ def _line(aggregate: Aggregate, row: Row) -> Line:
         "difference_low": over_seeds and over_seeds.low,
         "difference_high": over_seeds and over_seeds.high,
         "difference_method": over_seeds and over_seeds.method,
+        "difference_p": over_seeds and over_seeds.p_value,
+        "difference_p_holm": over_seeds_holm.get(row.key),
         "test_set_difference": test_set and test_set.estimate,
         "test_set_low": test_set and test_set.low,
         "test_set_high": test_set and test_set.high,
         "test_set_p": test_set and test_set.p_value,
+        "test_set_p_holm": test_set_holm.get(row.key),
         "seeds_and_test_set_low": both and both.low,
         "seeds_and_test_set_high": both and both.high,
         "parameters": row.mean("parameters", "total"),
@@ -72,15 +73,4 @@ def _line(aggregate: Aggregate, row: Row) -> Line:
         "speed_ratio": aggregate.ratio(row, "speed", "train_tokens_per_second", same_machine=True),
         "peak_bytes": row.mean("memory", "peak_bytes"),
         "memory_ratio": aggregate.ratio(row, "memory", "peak_bytes", same_machine=True),
-    }
-
-
-def _among_many(aggregate: Aggregate, row: Row, over_seeds: dict[Any, float], test_set: dict[Any, float]) -> Line:
-    """What more than one comparison adds: the p values corrected by Holm, and how many seeds would be enough."""
-    found = aggregate.difference(row)
-    return {
-        "difference_p": found and found.p_value,
-        "difference_p_holm": over_seeds.get(row.key),
-        "test_set_p_holm": test_set.get(row.key),
-        "seeds_needed": aggregate.seeds_needed(row),
     }

@@ -5,7 +5,6 @@ another test set is a different question, answered in :mod:`gpam_suite.stats.boo
 """
 
 import warnings
-from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,8 +14,6 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 ENOUGH_SEEDS = 3
-POWER = 0.8
-MOST_SEEDS = 1000
 _ROUNDING = 1e-12
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -161,32 +158,3 @@ def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * known[key]))
         corrected[key] = highest
     return corrected
-
-
-def power(count: int, effect: float) -> float:
-    """Chance that a paired t test over ``count`` seeds finds a true difference of ``effect`` standard deviations.
-
-    The two-sided test at 5 % rejects where ``|T| > q = t(0.975, n-1)``, and T follows the noncentral t distribution
-    with ``n - 1`` degrees of freedom and noncentrality ``sqrt(n) effect``; so ``P(T > q) + P(T < -q)`` (Cohen 1988,
-    chapter 2). ``effect`` is the mean of the differences by seed over their standard deviation, without a unit.
-    """
-    limit, shift = stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1), np.sqrt(count) * abs(effect)
-    found = stats.nct.sf(limit, count - 1, shift), stats.nct.cdf(-limit, count - 1, shift)
-    return float(np.nansum(found))  # the far tail of a large shift is zero, which scipy may give as NaN
-
-
-def seeds_needed(values: Mapping[int, float], baseline: Mapping[int, float]) -> int | None:
-    """Least number of seeds with which a paired t test finds the observed difference with a :func:`power` of 0.8.
-
-    It takes the observed ``mean / sd`` of the differences by seed for the true one, which few seeds know badly: an
-    order of magnitude, not a promise. None where it cannot be said: no seeds that both sides have, fewer than
-    two, no difference, or no spread. Above :data:`MOST_SEEDS` it is ``MOST_SEEDS + 1``.
-    """
-    values, baseline = shared(values, baseline)
-    if set(values) != set(baseline) or len(values) < 2:
-        return None
-    observed = summarise(_paired(values, baseline))
-    if not observed.mean or not observed.sd:
-        return None
-    effect = observed.mean / observed.sd
-    return 2 + bisect_left(range(2, MOST_SEEDS + 1), POWER, key=lambda count: power(count, effect))
