@@ -208,9 +208,8 @@ def _spread(line: dict[str, Any], key: str) -> str:
 
 
 def _plots(records: list[Record]) -> list[Plot]:
-    """Time by length, a panel for causal and one for full attention on each device, of the cores without padding and
-    dropout.
-    """
+    """Time by length, a panel for causal and one for full attention on each device, of the cores that
+    :func:`_is_plain`."""
     panels = {}
     devices = sorted({record.device(found) for found in records})
     for device, (causal, title) in itertools.product(devices, ((True, "causal"), (False, "full"))):
@@ -238,12 +237,15 @@ def _plots(records: list[Record]) -> list[Plot]:
             logarithmic(axes.xaxis)
         legend_below(figure)
 
-    caption = "Forward and backward pass of the attention core, as time to PyTorch's fused softmax; bars are quartiles."
+    caption = (
+        "Forward and backward pass of the attention core, 8 heads of 64, as time to PyTorch's fused softmax; bars are "
+        "quartiles."
+    )
     return [Plot("core", caption, 3.4, paint)]
 
 
 def _is_plain(found: Record, causal: bool) -> bool:
     shape = found["shape"]
-    odd = [shape.get("padded"), shape.get("dropout"), shape.get("source")]
+    odd = [shape.get(key) for key in ("padded", "dropout", "source", "dtype")]
     sizes = (shape.get("heads"), shape.get("head_dim"))
     return found["kind"] == "core" and bool(shape.get("causal")) == causal and not any(odd) and sizes == (8, 64)

@@ -33,7 +33,7 @@ def table(found: Found) -> str:
     return f"{_table(found)}\n{bullets(_how_to_read(found))}"
 
 
-def plot(found: Found, name: str = "perturbed") -> Plot:
+def plot(found: Found, name: str = "perturbed", made_by: str = COMMAND) -> Plot:
     """Scores by rate, a panel for each kind."""
     shown, percent = selected(found.aggregate, found.rows), [100 * rate for rate in (0, *found.rates)]
     lines = (len(found.kinds) + 1) // 2
@@ -57,7 +57,7 @@ def plot(found: Found, name: str = "perturbed") -> Plot:
         f"of perturbed words or sub-words, on {found.first['texts']} {_TEXTS[found.aggregate.task]}; mean (line) and "
         "range (band) over seeds."
     )
-    said = caption(found.aggregate, what, shown, then=COMMAND, among=len(found.rows))
+    said = caption(found.aggregate, what, shown, then=made_by, among=len(found.rows))
     return Plot(name, said, 0.6 + 2.1 * lines, paint)
 
 

@@ -12,7 +12,8 @@ from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS
 
-FROM_RECORDS = "Made by `python scripts/publish.py` from the records."
+PUBLISH = "python scripts/publish.py"
+FROM_RECORDS = f"Made by `{PUBLISH}` from the records."
 """How a figure of what is published was made."""
 _MOST_NAMED = 4
 

@@ -29,6 +29,7 @@ from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.report.panels.training import trainings
 from gpam_suite.report.plotting import render
+from gpam_suite.report.provenance import PUBLISH
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
@@ -171,7 +172,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
             figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
             if noise := perturbed.find(published, found):
                 parts[f"perturbed-table-{found.experiment}"] = perturbed_section.table(noise)
-                figures.append(perturbed_section.plot(noise, f"perturbed-{found.experiment}"))
+                figures.append(perturbed_section.plot(noise, f"perturbed-{found.experiment}", PUBLISH))
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(pages)}
     asked = {match[3] for text in texts.values() for match in PART.finditer(text)}
     drawn = [plot for plot in figures if plot and plot.name in asked]

@@ -52,7 +52,7 @@ def catalogue(measured: Path = MEASURED) -> str:
             markdown(works, formulas),
             f"Cost at default options. Extra parameters of one module ({heads}); FLOPs of the core as a ratio "
             f"to softmax at {LENGTH} tokens, projections left out, causality not counted; time of a training step "
-            "as a ratio to stock fairseq's softmax, both by fairseq's own step, which is slower than the suite's "
+            "as a ratio to stock fairseq's softmax, both without the suite's fast step "
             f"([performance](performance.md); `make benchmark`; {' / '.join(devices) or MISSING}). All work "
             "causally and decode step by step. Cross: where it says no, cross attention keeps softmax.",
             "",

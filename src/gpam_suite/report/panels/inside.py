@@ -76,11 +76,11 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         legend_below(figure)
 
     what = (
-        f"Inside the trained models, {aggregate.baseline.label} and {row.label}. Lambdas and the sums of rows that "
-        "they make (1 + lambda+ - lambda-; dashed: none, and softmax's 1): a line a seed. Share of negative weight, "
-        "relative residual behind each layer (it falls as tokens become alike: rank collapse) and norms of the loss' "
-        "gradient in the query projections (by module the median over training, over training the mean of the "
-        "modules): mean and range over seeds. "
+        f"Inside the trained models, {aggregate.baseline.label} and {row.label}. Lambdas at the end of training and "
+        "the sums of rows that they make (1 + lambda+ - lambda-; dashed: none, and softmax's 1): a line a seed. Share "
+        "of negative weight, relative residual behind each layer (it falls as tokens become alike: rank collapse) and "
+        "norms of the loss' gradient in the query projections (by module the median over training, over training the "
+        "mean of the modules): mean and range over seeds. "
     )
     if parallel:
         what += (
