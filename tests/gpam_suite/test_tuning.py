@@ -4,6 +4,7 @@ import pytest
 from record_factory import add_config, failed, make_record, store
 from runs import composed
 
+from gpam.errors import UsageError
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.folder import append_history, read_records
 from gpam_suite.report.page import build
@@ -49,6 +50,13 @@ def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
     found = grid(read_records(tmp_path / "tuning"))
     assert best(found, "Softmax")[:2] == (0.004, 0.1) and best(found, "daGPAM") is None
     assert "daGPAM: the grid is not complete." in "\n".join(tuning(tmp_path))
+
+
+def test_a_second_run_of_a_setting_is_refused(tmp_path):
+    tuned(tmp_path)
+    tried(tmp_path, 8.0, fairseq__optimization__lr=[0.002], fields={"seed": 2})
+    with pytest.raises(UsageError, match="a second run of Softmax at Setting.lr=0.002, dropout=0.1"):
+        grid(read_records(tmp_path / "tuning"))
 
 
 def test_the_page_shows_the_choice_and_no_test_score(tmp_path):

@@ -58,12 +58,19 @@ def _setting(record: Record) -> Setting:
 
 
 def grid(records: list[Record]) -> Grid:
-    """What the runs found, by setting."""
+    """What the runs found, by setting.
+
+    Raises:
+        UsageError: two runs of a model differ in none of what a setting has.
+    """
     found: Grid = {}
     for record in records:
         reached = validation(record).values() if record["status"] == "finished" else ()
         options = "" if record["overrides_label"] == DEFAULT_OPTIONS else f" {record['overrides_label']}"
-        found.setdefault(_setting(record), {})[f"{record['model_label']}{options}"] = min(reached, default=None)
+        setting, model = _setting(record), f"{record['model_label']}{options}"
+        if model in found.setdefault(setting, {}):
+            raise UsageError(f"{record.folder} is a second run of {model} at {setting}: wanted one; remove one of them")
+        found[setting][model] = min(reached, default=None)
     return dict(sorted(found.items()))
 
 

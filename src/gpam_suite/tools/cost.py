@@ -95,7 +95,7 @@ def plan(cfg: DictConfig) -> None:
     utilisation = cfg.utilisation or UTILISATION[work.precision]
     dollars = device.dollars if cfg.dollars is None else cfg.dollars
     prices = [price(work, device, n, utilisation, dollars) for n in counts]
-    origin = "given" if cfg.utilisation else "measured on published runs" if cfg.device == "cpu" else "assumed"
+    origin = "given" if cfg.utilisation else "assumed, more with the fast step" if cfg.device == "cpu" else "assumed"
     print(f"{cfg.experiment_name}: {cfg.model.label}, recipe {cfg.recipe.name}, data {cfg.dataset.label}")
     print("\n".join(lines(work, device, prices, f"{utilisation:.0%} reached ({origin})", dollars)))
 
