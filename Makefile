@@ -1,7 +1,6 @@
 # Everything a person does with this suite. `make help` lists the targets.
 PYTHON  ?= python3
 VENV    ?= .venv
-SEEDS   ?= 1,2,3
 RESULTS ?= results/local
 CASES   ?= default
 EXTRAS  ?= test

@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument(
         "--models", default="", help="names in configs/model/, separated by commas, or all; default: those compared"
     )
-    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--seeds", default="", help="separated by commas; default: 1,2,3, and 1 of a sweep")
     parser.add_argument("--results", default="results/local")
     parser.add_argument("--jobs", default="", help="runs side by side; default: one a core; with a GPU one")
     parser.add_argument("--sweep", action="store_true", help="sweep lambda- and lambda+ instead of comparing models")
@@ -45,7 +45,7 @@ def main() -> int:
     arguments, overrides = parser.parse_known_args()
     gpus = visible_gpus()
     scale = arguments.scale or ("paper" if gpus else "laptop")
-    arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
+    arguments.seeds = arguments.seeds or ("1" if arguments.sweep else "1,2,3")
     complaint = wrong(scale, gpus, arguments, overrides)
     if complaint:
         print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
@@ -69,6 +69,9 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
+    if arguments.sweep and arguments.models:
+        return f"MODELS: got '{arguments.models}', wanted none, as a sweep is over the lambdas of one model, dagpam"
+    arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
     known = all_models()
     if not (models := model_names(arguments.models)):
         return f"MODELS: got '{arguments.models}', wanted some of {', '.join(known)}, or all"
@@ -127,15 +130,17 @@ def announcement(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int
     """The first line: what will run, and what it cost where the published records come from."""
     experiment = experiment_of(arguments.task, scale, arguments.sweep)
     seen = f"{gpus} GPU" if gpus else "no GPU visible"
+    seeds = arguments.seeds.split(",")
     what = f"{TASKS[arguments.task]}, SCALE={scale} ({seen}; meant for {SCALES[scale]})"
     if arguments.sweep:
         grid = re.findall(r"^ +model\.lambda_\w+: (.+)", SWEEP.read_text(encoding="utf-8"), re.MULTILINE)
-        runs, trained = 1 + math.prod(values.count(",") + 1 for values in grid), "a sweep over lambda- and lambda+"
+        runs = (1 + math.prod(values.count(",") + 1 for values in grid)) * len(seeds)
+        trained = "a sweep over lambda- and lambda+"
     else:
-        models, seeds = model_names(arguments.models), arguments.seeds.split(",")
+        models = model_names(arguments.models)
         runs = len(models) * len(seeds)
-        named = ", ".join(models) if len(models) < 4 else f"{len(models)} models"
-        trained = f"{named}, {len(seeds)} seed(s), {jobs} run(s) at a time"
+        trained = ", ".join(models) if len(models) < 4 else f"{len(models)} models"
+    trained += f", {len(seeds)} seed(s), {jobs} run(s) at a time"
     plan = f"make plan EXPERIMENT={experiment_of(arguments.task, scale, False)}{'' if gpus else ' GPU=cpu'}"
     unknown = f"its cost is not measured yet; after make setup, {plan} estimates it"
     return f"{experiment}: {what}: {trained}; {cost(experiment, runs, jobs) or unknown}"
@@ -173,10 +178,10 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
     if jobs > 1:
         common += ["launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
     if arguments.sweep:
-        members = [["model=softmax", "seed=1"], ["sweep=lambda"]]
+        members = ["model=softmax", "sweep=lambda"]
     else:
-        members = [[f"model={','.join(model_names(arguments.models))}", f"seed={arguments.seeds}"]]
-    codes = [call("train.py", "-m", *common, *member) for member in members]
+        members = [f"model={','.join(model_names(arguments.models))}"]
+    codes = [call("train.py", "-m", *common, member, f"seed={arguments.seeds}") for member in members]
     if USAGE_ERROR in codes:
         return USAGE_ERROR
     codes.append(call("tabulate.py", arguments.results))

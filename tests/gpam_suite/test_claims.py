@@ -235,7 +235,7 @@ def test_no_verdict_before_the_planned_seeds(tmp_path):
     found = experiment(tmp_path, seven(EFFECT)[:6])
     assert found.verdict is None and len(found.comparisons[0].seeds) == 6
     (table,) = render_claims(tmp_path, read_aggregates(tmp_path)).values()  # and no comparisons/lm_ptb.json
-    assert "| – | not yet: 6 of 7 seeds | yes |" in table
+    assert "| – | not yet: 6 of 7 seeds | yes [0.50 %] |" in table
     assert "supported" not in table and "Against" not in table  # no look at six of seven
 
 
@@ -259,7 +259,7 @@ def test_seeds_whose_gains_spread_further_than_planned_ask_for_more(tmp_path):
     found = experiment(tmp_path / "a", wide)
     assert found.verdict is None
     (table,) = render_claims(tmp_path / "a", read_aggregates(tmp_path / "a")).values()
-    assert "| – | not yet: 7 of 10 seeds | yes |" in table
+    assert "| – | not yet: 7 of 10 seeds | yes [0.50 %] |" in table
     extended = [*wide, EFFECT, EFFECT, EFFECT]
     assert np.std(extended, ddof=1) < 0.012
     found = experiment(tmp_path / "b", extended, more=scaled())
@@ -436,7 +436,10 @@ def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):
         analysis = {"modules": {name: weights | {"negative_mass": [0.0, 0.0]} for name in ("a", "b")}}
         if record["model"] == "softmax_scaled":
             analysis["modules"]["b"] = {"row_sum": [1.0, 1.0], "negative_mass": [0.0, 0.0]}
-        analysis |= {"config_hash": record["config_hash"], "streams": {"decoder": {"residual": [0.5]}}}
+        analysis |= {
+            "config_hash": record["config_hash"],
+            "streams": {"decoder": {name: [0.5] for name in inside_claim.OF_TOKENS}},
+        }
         write(path_of_run(tmp_path, record), analysis)
     said = found_in(tmp_path)
     assert [(one.row_sum, one.negative) for one in said.weights] == [(pytest.approx(1.04), 0), (pytest.approx(0.29), 0)]
@@ -504,7 +507,7 @@ def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_mode
     assert saved["verdict"] == SUPPORTED and saved["gate"]["trained"] is True
     assert saved["comparisons"][0]["gain"]["estimate"] == found.comparisons[0].gain.estimate
     (table,) = (text for path, text in written.items() if path.suffix == ".md")
-    assert "108.26 → 106.38 (+1.74 %)" in table and "| supported | yes |" in table
+    assert "108.26 → 106.38 (+1.74 %)" in table and "| supported | yes [0.50 %] |" in table
 
 
 def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
@@ -540,13 +543,15 @@ def test_collapse_is_that_behind_the_last_layer_of_every_stack(task, stacks, tmp
     (found,) = read_aggregates(tmp_path)
     module = {"decoder.layers.0.self_attn": {"negative_mass": [0.1, 0.3], "row_sum": [1.0, 1.0]}}
     ends = {"encoder": 0.3, "decoder": 0.2} if task == "nmt" else {"decoder": 0.2}
-    streams = {stack: {"residual": [0.9, 0.5, end]} for stack, end in ends.items()}
+    names = list(inside_claim.OF_TOKENS)
+    streams = {stack: {name: [9.0, end + names.index(name)] for name in names} for stack, end in ends.items()}
     analyses = {record.folder: {"modules": module, "streams": streams} for record in found.records}
     rows = {
         row.quantity: row for row in inside_claim.inside(analyses, found, found.row_of("dagpam_trainable", seeds=1))
     }
-    seen = [rows[f"Relative residual behind the {whose}last layer"].own for whose in stacks]
-    assert seen == [{1: end} for end in ends.values()]
+    for place, what in enumerate(("Relative residual", "Mean cosine", "Stable rank", "Effective rank")):
+        seen = [rows[f"{what} behind the {whose}last layer"].own for whose in stacks]
+        assert seen == [{1: end + place} for end in ends.values()]
 
 
 def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):

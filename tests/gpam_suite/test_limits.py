@@ -124,3 +124,21 @@ def test_what_torch_makes_of_a_limit_is_still_known(limit):
     except RuntimeError as error:
         assert to_mend(error)
     assert to_mend(RuntimeError("another mistake")) is None
+
+
+def test_a_file_that_is_gone_is_not_a_program_that_is_missing(tmp_path):
+    def sentence(work):
+        try:
+            work()
+        except Exception as error:
+            return to_mend(error)
+
+    def another_mistake():
+        try:
+            (tmp_path / "gone").read_bytes()
+        except OSError:
+            raise KeyError("a name") from None
+
+    assert "gone" in sentence((tmp_path / "gone").read_bytes)
+    assert sentence(lambda: subprocess.run(["no_such_program"], check=False)) is None
+    assert sentence(another_mistake) is None

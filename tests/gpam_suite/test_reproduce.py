@@ -61,6 +61,7 @@ def reproduce(monkeypatch, capsys, command):
         (["--scale", "paper", "nmt"], "SCALE=paper needs"),
         (["--scale", "laptop", "--models", "softmx", "lm"], "did you mean 'softmax'?"),
         (["--scale", "laptop", "--seeds", "1,x", "lm"], "SEEDS: got 'x'"),
+        (["--scale", "laptop", "--sweep", "--models", "nap", "lm"], "MODELS: got 'nap', wanted none, as a sweep"),
         (["--scale", "laptop", "--jobs", "0", "lm"], "JOBS: got '0'"),
         (["--scale", "laptop", "--models", "lstm", "lm"], "unknown model 'lstm'"),
         (["--scale", "laptop", "lm", "experiment_name=mine"], "wanted RESULTS=FOLDER for a table of its own"),
@@ -100,6 +101,9 @@ def test_a_sweep_costs_what_its_members_cost(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "laptop", "--sweep", "--announce", "lm"])
     assert script.main() == 0
     assert capsys.readouterr().out.endswith("; 9 runs of lm_laptop_lambda\n")
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--seeds", "1,2", "lm"])
+    assert script.main() == 0
+    assert capsys.readouterr().out.endswith("; 18 runs of lm_laptop_lambda\n")
 
 
 def test_data_of_ones_own_are_prepared(monkeypatch):
@@ -133,7 +137,7 @@ def test_the_sweep_has_softmax_beside_it_and_every_pair(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["x", "--scale", "laptop", "--results", str(tmp_path), "--sweep", "lm", *SHORT])
     assert script.main() == 1  # there is no table of them
     first, second = ([word for word in words if "=" in word] for words in called if words[0] == "train.py")
-    assert first[-2:] == ["model=softmax", "seed=1"] and second[-1] == "sweep=lambda"
+    assert first[-2:] == ["model=softmax", "seed=1"] and second[-2:] == ["sweep=lambda", "seed=1"]
     assert called[0][0] == "prepare.py" and called[-1] == ("tabulate.py", str(tmp_path))
     params = OmegaConf.load(ROOT / "configs" / "sweep" / "lambda.yaml").hydra.sweeper.params
     assert params == {"model.lambda_neg": "0,0.25,0.5,1", "model.lambda_pos": "0.5,1"}

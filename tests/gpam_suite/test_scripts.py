@@ -15,6 +15,7 @@ from runs import TINY_LM, call, places, start_here, write_text
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
+from gpam_suite.run.command_line import _meant_key
 from gpam_suite.tools.doctor import lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +53,14 @@ OWN = sys.stdlib_module_names
         (["seed=5000000000"], "seed: got 5000000000, wanted a number below 2**31"),
         (["dataset.label=5"], "dataset.label: got '5', wanted a text"),
         (["fairseq.optimization.lrr=1"], "did you mean 'lr'?"),
+        (["fairseq.model.decoder_layers=[1]"], "key 'decoder_layers': Value '[1]' of type 'ListConfig' could not be"),
+        (
+            ["recipe=ptb_lstm", "model=lstm", "fairseq.model.dropout=much"],
+            "got much, wanted a number from 0 to below 1",
+        ),
+        (["recipe=ptb_lstm", "model=softmax_more_heads"], "fairseq.model.decoder_attention_heads: got None, wanted"),
+        (["--model", "softmax"], "got '--model', wanted model=VALUE"),
+        (["--seed=2"], "got '--seed=2', wanted seed=VALUE"),
         (
             ["fairseq.model.decoder_attention_heads=3"],
             "fairseq.model.decoder_attention_heads: got 3 for decoder_embed_dim",
@@ -79,6 +88,11 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, tmp_path, mo
     assert code == 2, said
     assert sentence in said.splitlines()[-1] and said.startswith("train.py: ")
     assert not list(tmp_path.glob("results/runs/*")), "watch would count it as a run that waits"
+
+
+def test_an_option_of_another_task_is_not_its_own_correction():
+    assert "'evaluation.beam'" not in _meant_key("Could not override 'evaluation.beam'.")
+    assert _meant_key("Could not override 'evaluation.checkpiont'.") == "; did you mean 'evaluation.checkpoint'?"
 
 
 def test_a_mistake_ends_the_command_without_a_traceback(tmp_path):

@@ -55,7 +55,7 @@ def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
 def test_a_second_run_of_a_setting_is_refused(tmp_path):
     tuned(tmp_path)
     tried(tmp_path, 8.0, fairseq__optimization__lr=[0.002], fields={"seed": 2})
-    with pytest.raises(UsageError, match="a second run of Softmax at Setting.lr=0.002, dropout=0.1"):
+    with pytest.raises(UsageError, match=r"a second run of Softmax at Setting\(lr=0.002, dropout=0.1"):
         grid(read_records(tmp_path / "tuning"))
 
 

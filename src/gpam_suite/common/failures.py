@@ -1,6 +1,7 @@
 """What stopped a command from outside: a full disk, a limit, a folder that cannot be written or is gone, no memory."""
 
 import errno
+import os
 
 from gpam.errors import in_a_line
 
@@ -25,12 +26,17 @@ def to_mend(error: BaseException | None) -> str | None:
             )
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             return f"no access to {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
-        if isinstance(error, OSError) and (error.errno == errno.ENOENT or "not found" in str(error)):
+        if isinstance(error, OSError) and (_is_gone(error) or "not found" in str(error)):
             return f"a file is gone while it was needed ({in_a_line(error)}); start again to go on"
         if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
             return (
                 "there is not enough memory, or a limit of it is reached; free some, or take less at a time (JOBS, "
                 "fairseq.dataset.max_tokens), and start again"
             )
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
+
+
+def _is_gone(error: OSError) -> bool:
+    """Whether a file is missing, and not a program that was looked for by its name."""
+    return error.errno == errno.ENOENT and os.sep in str(error.filename)

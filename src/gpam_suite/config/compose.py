@@ -1,6 +1,7 @@
 """From a composed Hydra configuration to what a run is: checks, fairseq's own configuration, the run's identity."""
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,8 @@ def _check_ranges(complete: DictConfig) -> None:
     for key, (fits, wanted) in _RANGES.items():
         values = OmegaConf.select(complete, key)
         several = isinstance(values, ListConfig)
-        wrong = [value for value in (values if several else [values]) if value is not None and not fits(value)]
+        given = [value for value in (values if several else [values]) if value is not None]
+        wrong = [value for value in given if not _is(fits, value)]
         if wrong or (several and not values):
             raise UsageError(f"fairseq.{key}: got {wrong[0] if wrong else 'an empty list'}, wanted {wanted}")
     after, last = complete.dataset.validate_after_updates, complete.optimization.max_update
@@ -227,12 +229,20 @@ def _check_ranges(complete: DictConfig) -> None:
         )
 
 
+def _is(fits: Callable[[Any], bool], value: Any) -> bool:
+    """Whether it fits; a word does not where numbers are compared (fairseq's recurrent networks take any type)."""
+    try:
+        return fits(value)
+    except TypeError:
+        return False
+
+
 def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> str:
     """OmegaConf's complaint in one sentence, with the key that was meant."""
     first_line = str(error).splitlines()[0]
     key, parent = str(error.full_key or error.key or ""), error.parent_node
     leaf = key.rsplit(".", maxsplit=1)[-1]
-    if "ListConfig" in first_line:
+    if "is not a ListConfig" in first_line:
         got = OmegaConf.select(OmegaConf.create(tree), key)
         example = got if isinstance(got, int | float) else "0.5,1"
         return f"fairseq.{key}: got '{got}', wanted a list, as in fairseq.{key}=[{example}]"

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpam.attention import Site, mechanism_class, options_of
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of
+from gpam_suite.common.options import one_of, whole_number
 
 CONTROLS = ("more_heads", "matched_params", "matched_flops")
 TRANSLATION_LENGTH = 30
@@ -20,14 +20,17 @@ def controlled_sizes(control: str, model: dict[str, Any], task: dict[str, Any]) 
     """The sizes of fairseq's ``model`` that ``control`` changes, with their new values.
 
     Raises:
-        UsageError: no such control, or heads that cannot be doubled.
+        UsageError: no such control, sizes that are missing or no whole numbers, or heads that cannot be doubled.
     """
     one_of(control, CONTROLS, "model.control")
     changed: dict[str, int] = {}
     for stack, modules in (("encoder", 1), ("decoder", 2 if "encoder_layers" in model else 1)):
         if f"{stack}_layers" not in model:
             continue
-        width, heads = model[f"{stack}_embed_dim"], model[f"{stack}_attention_heads"]
+        sizes = [f"{stack}_{of}" for of in ("embed_dim", "attention_heads", "ffn_embed_dim")]
+        for name in sizes:
+            whole_number(model.get(name), 1, f"fairseq.model.{name}")
+        width, heads, units = (model[name] for name in sizes)
         if control == "more_heads":
             if width % (2 * heads):
                 raise UsageError(f"twice the {heads} heads do not divide the width of {width}; choose another recipe")
@@ -40,5 +43,5 @@ def controlled_sizes(control: str, model: dict[str, Any], task: dict[str, Any]) 
             length = task.get("tokens_per_sample", TRANSLATION_LENGTH)
             softmax = mechanism_class("softmax").facts.flops(site, length, length, None)
             extra = modules * (facts.flops(site, length, length, options) - softmax) / length / (4 * width)
-        changed[f"{stack}_ffn_embed_dim"] = model[f"{stack}_ffn_embed_dim"] + round(extra)
+        changed[f"{stack}_ffn_embed_dim"] = units + round(extra)
     return changed

@@ -30,7 +30,7 @@ MAY_DIFFER = {
     r"fairseq\.dataset\.(max_tokens|batch_size)_valid|evaluation\.max_tokens": _MEMORY,
     r"fairseq\.common\.(log_\w+|no_progress_bar|\w+_logging|tensorboard_logdir|wandb_project|aim_\w+)": _LOGGING,
     r"fairseq\.checkpoint\.(keep_\w+|no_epoch_checkpoints|write_checkpoints_asynchronously)": _KEPT,
-    r"fairseq\.checkpoint\.save_dir|fairseq\.task\.data|dataset\.(.*\.)?(urls|mirror)(\..*)?": _WHERE,
+    r"fairseq\.checkpoint\.save_dir|fairseq\.task\.data|(dataset|evaluation)\.(.*\.)?(urls|mirror)(\..*)?": _WHERE,
 }
 """Keys (whole names, as regular expressions) that may differ within a table, and why."""
 NAMES_A_ROW = (

@@ -17,8 +17,8 @@ from gpam_suite.report.tables import difference_cell, short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims, share_lower
 
-_OF_A_WHOLE_CLAIM = ("scores", "second-test", "controls", "inside-table")
-_STANDING = ["Here: gain [95 %]", "Verdict", "Trained?"]
+_OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "inside-table")
+_STANDING = ["Here: gain [95 %]", "Verdict", "Trained? [last tenth]"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
     True: "A gain is the percentage by which the first model's perplexity is lower, its spread that of the log.",
@@ -47,18 +47,18 @@ def verdicts(said: Mapping[str, Finding]) -> str:
 
 
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
-    """Of each claim ``claim-<experiment>``, its tests; ``scores-``, its models; ``second-test-``, their scores on a
-    second test set; ``controls-``, each beside softmax and the model; ``inside-table-``, what is in these two.
-    ``shown`` is by experiment what may be :func:`compared`."""
+    """Of each claim ``claim-<experiment>``, how it stands; ``comparisons-``, all its tests; ``scores-``, its models;
+    ``second-test-``, their scores on a second test set; ``controls-``, each beside softmax and the model;
+    ``inside-table-``, what is in these two. ``shown`` is by experiment what may be :func:`compared`."""
     parts = {}
     for name in read_claims():
         found = said.get(name)
-        tests = "\n".join(_tests(found)) if found else "No seed of softmax and the model is finished yet.\n"
+        claim = _claim(found) if found else "No seed of softmax and the model is finished yet.\n"
         made = dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
         if found and found.whole:
-            texts = _scores(shown[name]), _second_test(shown[name]), _controls(found), "\n".join(_inside(found))
+            texts = _tests(found), _scores(shown[name]), _second_test(shown[name]), _controls(found), _inside(found)
             made = dict(zip(_OF_A_WHOLE_CLAIM, texts, strict=True))
-        parts |= {f"claim-{name}": tests} | {f"{kind}-{name}": text for kind, text in made.items()}
+        parts |= {f"claim-{name}": claim} | {f"{kind}-{name}": text for kind, text in made.items()}
     return parts
 
 
@@ -68,42 +68,41 @@ def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, 
     there, said = {one.experiment: one for one in aggregates}, findings(results, aggregates)
     files: dict[Path, str] = {}
     for name, found in said.items():
-        whole = ["", ""]
+        parts = [f"# {found.claim.title}\n", _claim(found)]
         if found.whole:
             files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-            whole = [_second_test(compared(there[name], said)), _controls(found)]
-        text = "\n".join([f"# {found.claim.title}\n", *_tests(found), *whole, *_inside(found)])
-        files[results / "tables" / f"{safe_name(name)}-claim.md"] = text
+            parts += [_tests(found), _second_test(compared(there[name], said)), _controls(found), _inside(found)]
+        files[results / "tables" / f"{safe_name(name)}-claim.md"] = "\n".join(filter(None, parts))
     return files
 
 
-def _tests(found: Finding) -> list[str]:
-    claim, primary = found.claim, found.comparisons[0]
-    head, wanted = "Smallest effect of interest", (effect := _gain(found, found.effect))
+def _claim(found: Finding) -> str:
+    """How it stands, and why it is or is not called trained."""
+    claim, spread = found.claim, found.comparisons[0].spread
+    head, wanted = "Smallest effect of interest", _gain(found, found.effect)
     if claim.paper:
-        head, wanted = "The paper", f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({effect})"
-    standing = [
+        head, wanted = "The paper", f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({wanted})"
+    parts = [
         markdown(["Claim", head, *_STANDING], [[claim.title, wanted, *_standing(found)]]),
         f"Trained? {'; '.join(found.gate.reasons)}.\n",
     ]
-    if not found.whole:
-        return standing
-    lower = found.metric in LOWER_IS_BETTER
-    spread = (
-        MISSING if primary.spread is None else f"{number(100 * primary.spread)} %" if lower else number(primary.spread)
+    if found.whole and spread is not None:
+        shown = f"{number(100 * spread)} %" if found.metric in LOWER_IS_BETTER else number(spread)
+        parts.append(f"Standard deviation of the gain over seeds: {shown}.\n")
+    return "\n".join(parts)
+
+
+def _tests(found: Finding) -> str:
+    """Every comparison, and how they were tested."""
+    effect = _gain(found, found.effect)
+    how = (
+        f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of t tests paired over the seeds that both have: "
+        f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
+        "either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all secondary "
+        "comparisons that the plan has made so far.\n"
     )
-    return [
-        *standing,
-        f"Standard deviation of the gain over seeds: {spread}.\n",
-        f"{_WHAT[lower]} p values are of t tests paired over the seeds that both have: against no gain, against a "
-        f"gain of {effect} or more (below 0.05: excluded), and against one of that size in either direction (below "
-        "0.05: equivalent). Holm's correction is of the first alone, over all secondary comparisons that the plan has "
-        "made so far.\n",
-        markdown(
-            ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"],
-            [_row(found, one) for one in found.comparisons],
-        ),
-    ]
+    head = ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"]
+    return f"{how}\n{markdown(head, [_row(found, one) for one in found.comparisons])}"
 
 
 def _scores(shown: Aggregate) -> str:
@@ -159,7 +158,7 @@ def _corrected(one: Comparison) -> str:
     return "primary" if one.primary else p_number(one.holm)
 
 
-def _inside(found: Finding) -> list[str]:
+def _inside(found: Finding) -> str:
     """What happens inside the models of the primary comparison; nothing where none of it is known."""
     model, baseline = found.comparisons[0].labels
     head = ["Inside the models", baseline, model, "Difference [95 %]", f"With {baseline}'s score", f"With {model}'s"]
@@ -176,21 +175,25 @@ def _inside(found: Finding) -> list[str]:
             ]
         )
     if not lines:
-        return []
-    return [
+        return ""
+    how = (
         "Means over modules, heads and seeds. The last two columns are rank correlations over the runs of a model "
         "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs, with Holm's "
-        "correction. They are secondary.\n",
-        markdown(head, lines),
-    ]
+        "correction. They are secondary.\n"
+    )
+    return f"{how}\n{markdown(head, lines)}"
 
 
 def _standing(found: Finding) -> list[str]:
     """The gain with its interval, the verdict or what it waits for, and whether the models are trained."""
-    trained = _TRAINED[found.gate.trained]
+    trained, last = _TRAINED[found.gate.trained], found.gate.last_gain
+    if last is not None:
+        trained += f" [{100 * last:.2f} %]"
     if not found.whole:
         return [MISSING, f"not yet: {_seeds(found)}", trained]
-    return [f"{_interval(found, found.comparisons[0])}, {_seeds(found)}", found.verdict, trained]
+    primary = found.comparisons[0]
+    tested = f", {formatting.p_value(primary.gain.p_value)}" if primary.gain.p_value is not None else ""
+    return [f"{_interval(found, primary)}{tested}, {_seeds(found)}", found.verdict, trained]
 
 
 def _seeds(found: Finding) -> str:

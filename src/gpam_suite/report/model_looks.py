@@ -16,7 +16,7 @@ MODELS = (
     TRAINABLE,
     "softmax_scaled",
     "dagpam_trainable_sum_one",
-    "dagpam_trainable_convex",
+    "dagpam_trainable_convex_identity",
 )
 """These have one look in all figures: the main comparison (the first three), and what is to be seen beside it."""
 Item = TypeVar("Item", bound=tuple[Any, ...])

@@ -13,6 +13,7 @@ _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_ne
 _COLLAPSE = {
     "residual": "relative residual behind the last layer (0: all tokens are equal)",
     "cosine": "mean cosine similarity of tokens behind the last layer (1: all point the same way)",
+    "stable_rank": "stable rank of the tokens behind the last layer",
     "effective_rank": "effective rank of the tokens behind the last layer",
 }
 _FIELDS = {

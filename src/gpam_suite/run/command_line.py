@@ -59,9 +59,14 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             raise UsageError(
                 "launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
             )
+        options = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+        options |= set(OmegaConf.load(CONFIGS / f"{_root}.yaml"))
+        for word in sys.argv[1:]:
+            if word.startswith("--") and (name := word[2:].partition("=")[0]) in options:
+                raise UsageError(f"got '{word}', wanted {name}=VALUE, without dashes")
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
-        multirun = {"-m", "--multirun"} & set(sys.argv)
+        multirun = any(word in ("-m", "--multirun") or word.startswith("sweep=") for word in sys.argv)
         with guarded_composition(), members_save_alone() if multirun else contextlib.nullcontext():
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
@@ -163,10 +168,10 @@ def _meant_key(text: str) -> str:
     if owners:
         return f"; it belongs to {above}={' or '.join(sorted(owners, key=len)[:2])}"
     every = set().union(*known.values())
-    places = [name.rpartition(".") for name in (every if above else known[files[0]])]
+    places = [name.rpartition(".") for name in (every if above else known[files[0]]) if name != key]
     beside = {f"{above}.{name}" if above else name for place, _, name in places if place == above}
     beside |= set() if above else {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
-    below = [name for name in every if name.endswith(f".{leaf}")]
+    below = [name for name in every if name.endswith(f".{leaf}") and name != key]
     return did_you_mean(key, beside) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
 
 

@@ -85,10 +85,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Gate:
-    """``trained``: yes, no, or None where something that it needs is missing; ``reasons`` has a line for each part."""
+    """``trained``: yes, no, or None where something that it needs is missing; ``reasons`` has a line for each part.
+    ``last_gain``: the most that the last tenth of training gained, in any seed."""
 
     trained: bool | None
     reasons: tuple[str, ...]
+    last_gain: float | None
 
 
 @dataclass(frozen=True)
@@ -307,13 +309,14 @@ def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:
             better = turned(metric, mean) > turned(metric, score)
             parts.append((better, f"{baseline.label} {mean:.2f} against {name} {score:.2f}"))
     gains = [last_gain(record) for record in baseline.finished]
-    if not gains or None in gains:
+    most = max(gains) if gains and None not in gains else None
+    if most is None:
         parts.append((None, "the last tenth of training: not known"))
     else:
-        parts.append((max(gains) < MOST_GAIN, f"the last tenth of training gained at most {100 * max(gains):.2f} %"))
+        parts.append((most < MOST_GAIN, f"the last tenth of training gained at most {100 * most:.2f} %"))
     known = [part for part, _ in parts]
     trained = False if False in known else None if None in known else True
-    return Gate(trained, tuple(reason for _, reason in parts))
+    return Gate(trained, tuple(reason for _, reason in parts), most)
 
 
 def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> dict[str, float | None]:

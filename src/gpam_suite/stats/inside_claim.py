@@ -20,6 +20,12 @@ from gpam_suite.stats.over_seeds import Difference, difference, holm
 
 ENOUGH_RUNS = 5  # fewer cannot be ranked in a way that would be rare by chance
 _ORDERS = 50_000  # drawn where there are more orders of the runs; those of eight are fewer
+OF_TOKENS = {  # of an analysis, and how each is called
+    "residual": "Relative residual",
+    "cosine": "Mean cosine",
+    "stable_rank": "Stable rank",
+    "effective_rank": "Effective rank",
+}
 Analysis = Mapping[str, Any]
 
 
@@ -34,10 +40,9 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
         "Sum of a row, 1 + lambda+ - lambda-": None if pos is None or neg is None else 1 + pos - neg,
         "Share of negative weight": _of_weights(record, analysis, "negative_mass") if analysis else None,
         **{
-            f"Relative residual behind the {whose}last layer": analysis["streams"][stack]["residual"][-1]
-            if analysis
-            else None
+            f"{what} behind the {whose}last layer": analysis["streams"][stack][name][-1] if analysis else None
             for stack, whose in of_stacks.items()
+            for name, what in OF_TOKENS.items()
         },
         "Gradient norm of the query projections": mean_of(record.data.get("gradient_norms"), "query"),
     }
