@@ -1,12 +1,26 @@
-"""What all tests share: the same drawn cases each time, however slow the machine, and a logging that none leaves."""
+"""What all tests share: the same drawn cases each time, however slow the machine; nothing of the user's environment,
+nothing in the home folder; and a logging that none leaves."""
 
 import logging
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("here", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")  # `make soak` draws others every time
+for name in [*os.environ]:
+    if name in ("GPAM_FAST", "RANK", "WORLD_SIZE", "LOCAL_RANK") or name.startswith("SLURM_"):
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _wandb_writes_elsewhere(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wandb")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("DATA", "CACHE", "CONFIG"):
+            patch.setenv(f"WANDB_{kind}_DIR", str(folder / kind.lower()))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from mechanism_cases import (
     EMBED,
-    HEAD_DIM,
     HEADS,
     LAYER,
     ONE_DIRECTION,
@@ -548,20 +547,6 @@ def test_where_dagpam_stands(where, roles):
     for role in ("encoder", "decoder", "cross"):
         built = build("dagpam", Site(EMBED, HEADS, role), {"negative_in": where})
         assert type(built).__name__ == ("DaGPAM" if role in roles else "Softmax")
-
-
-def test_dagpam_dropout_places_differ():
-    """On P, one mask serves both branches: with P+ = P- and equal weights, nothing is left to drop."""
-    given = inputs()
-    for place, silent in (("combined", True), ("branches", False)):
-        options = {"dropout_on": place, "combination": "plain", "lambda_pos": 1.0, "lambda_neg": 1.0}
-        mechanism = build(
-            "dagpam", Site(EMBED, HEADS, dropout=0.5), {**options, "query_neg_activation": "none"}
-        ).double()
-        with torch.no_grad():
-            mechanism.query_neg.copy_(torch.eye(HEAD_DIM))
-            output, _ = mechanism.train()(given.q, given.k, given.v)
-        assert (output.abs().max() < 1e-12) == silent
 
 
 def test_names_start_with_the_two_of_the_paper():

@@ -156,6 +156,16 @@ def test_cross_entropy_by_chunks_is_fairseqs(criterion, arch, extra, sentence_av
         assert torch.allclose(found[3][name], gradient, rtol=1e-10, atol=1e-12), name
 
 
+@pytest.mark.parametrize("left_out", [{"ignore_prefix_size": 2}, {"report_accuracy": True}])
+def test_a_criterion_that_asks_for_more_is_left_to_fairseq(left_out, monkeypatch):
+    def criterion(task, sentence_avg):
+        return LabelSmoothedCrossEntropyCriterion(task, sentence_avg, 0.1, **left_out)
+
+    given = ("gpam_lm", criterion, False, [], True)
+    monkeypatch.setattr(fast, "cross_entropy", None)
+    assert losses(*given, fast=True)[2] == losses(*given, fast=False)[2]
+
+
 @pytest.mark.parametrize("looks_for_unused", [False, True])
 def test_on_many_devices_it_is_by_chunks_unless_they_look_for_unused_parameters(looks_for_unused, monkeypatch):
     def wrapped(model):

@@ -66,7 +66,7 @@ def serving(**files: bytes) -> Iterator[Served]:
 
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
-        mock.patch.dict(os.environ, NO_PROXY="127.0.0.1"),
+        mock.patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"),
     ):
         served.address = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # asks often for its end

@@ -314,6 +314,7 @@ def test_a_reference_that_was_scored_otherwise_is_none(change, tmp_path):
         ({"softmax": 150.0, "lstm": 160.0}, False, NOT_TRAINED, "against 5-gram 141.20"),
         ({"lstm": None}, None, TRAINING_UNKNOWN, "lstm: not there yet"),
         ({"ngram": None}, None, TRAINING_UNKNOWN, "5-gram: not there yet"),
+        ({"last": None}, None, TRAINING_UNKNOWN, "the last tenth of training: not known"),
     ],
 )
 def test_the_gate(tmp_path, how, trained, verdict, reason):

@@ -1,7 +1,5 @@
 """Composed configurations: every one in configs/ is valid, identities tell runs apart, mistakes are one sentence."""
 
-import re
-
 from gpam_fairseq.install import NO_ATTENTION
 
 import pytest
@@ -14,7 +12,6 @@ from gpam_suite.common.places import CONFIGS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, overrides_label
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.trust import guarded_composition
-from gpam_suite.records.settings import MAY_DIFFER, NAMES_A_ROW
 
 
 def group(name: str) -> list[str]:
@@ -98,18 +95,6 @@ def test_the_fast_step_is_part_of_identity_and_the_slow_one_is_what_runs_were_be
     monkeypatch.setenv("GPAM_FAST", "0")
     assert identity(composed()) == off
     assert identity(composed("gpu.fast=true")) == default
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("gpu.fast", "gpu.precision", "fairseq.common.fp16", "fairseq.common.seed", "fairseq.task.tokens_per_sample"),
-        *("fairseq.dataset.skip_invalid_size_inputs_valid_test", "fairseq.dataset.max_tokens_", "dataset.language"),
-        *("dataset.words", "preprocessing.lowercase", "preprocessing.bpe_size", "evaluation.beam", "recipe.name"),
-    ],
-)
-def test_what_no_two_runs_of_a_table_differ_in(key):
-    assert not any(re.fullmatch(pattern, key) for pattern in (*MAY_DIFFER, *NAMES_A_ROW))
 
 
 def test_folder_names_the_options_that_differ():

@@ -18,10 +18,11 @@ from gpam.attention import functional
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
 from gpam_suite.common.places import CONFIGS
+from gpam_suite.common.tasks import LM
 from gpam_suite.data import prepare
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
-from gpam_suite.run.counts import train_flops_per_token
+from gpam_suite.run.counts import lengths, train_flops_per_token
 from gpam_suite.tools import cost, devices
 from gpam_suite.tools.cost import LAUNCHES_A_BATCH, LAUNCHES_AN_UPDATE, Workload, price, saved_numbers, workload
 from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
@@ -182,11 +183,20 @@ def test_operations_of_an_update(case, attention):
 def test_forward_flops_are_what_torch_counts(case, attention, monkeypatch):
     """With the plain formula as the backend: it multiplies whole matrices, as the formula counts them."""
     monkeypatch.setattr(functional, "choose_backend", lambda **_: "reference")
-    shape, model = CASES[case], build(CASES[case], attention, seed=1)
+    shape = dataclasses.replace(CASES[case], sentences=2, length=8, vocabulary=40)
+    model, data = build(shape, attention, seed=1), batch(shape, seed=1)
+    source = 8 if shape.task == LM.name else 5
+    data["source"] = data["source"][:, :source]
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        loss_of(shape, model, batch(shape, seed=1))
-    by_formula = train_flops_per_token(model, shape.length, shape.length) / 3 * shape.tokens
+        loss_of(shape, model, data)
+    by_formula = train_flops_per_token(model, 8, source) / 3 * shape.tokens
     assert counter.get_total_flops() == pytest.approx(by_formula, rel=1e-3)
+
+
+def test_lengths_are_those_of_a_training_sentence():
+    train = {"lines": 2, "source": {"tokens": 10}, "target": {"tokens": 6}}
+    assert lengths(SimpleNamespace(manifest={"splits": {"train": train}}), None) == (3.0, 5.0)
+    assert lengths(None, 128) == (128.0, None)
 
 
 @MODELS

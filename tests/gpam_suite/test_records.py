@@ -235,7 +235,7 @@ def test_the_commit_says_whether_what_decides_a_result_was_changed(tmp_path, mon
     monkeypatch.setattr(environment, "ROOT", tmp_path)
     assert environment.git() is None
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
-        own = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        own = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", tmp_path, *own, *words], check=True)
     (tmp_path / "notes.txt").write_text("no part of it\n")
     assert environment.git()["dirty"] is False

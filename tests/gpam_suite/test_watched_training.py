@@ -63,6 +63,18 @@ def test_each_broken_invariant_is_named(monkeypatch):
     assert "from weights times values" in complaint(mechanism, **given, causal=True)
 
 
+def test_weights_that_come_with_the_output_alone_are_looked_at(monkeypatch):
+    mechanism, given = build("differential_v2", Site(16, 2), {}), tensors()
+    right = type(mechanism).forward
+
+    def broken(*args, **kwargs):
+        output, weights = right(*args, **kwargs)
+        return output, None if weights is None else weights * float("nan")
+
+    monkeypatch.setattr(type(mechanism), "forward", broken)
+    assert "not a finite number" in complaint(mechanism, **given, causal=True)
+
+
 def test_a_violation_ends_training_naming_update_and_layer(base, monkeypatch):
     right = DaGPAM.weights
 

@@ -107,7 +107,8 @@ def _judged(folder: str, words: list[str], usual: list[Record]) -> str:
     try:
         rows = aggregate([*usual, stray]).rows
     except UsageError as error:
-        assert any(key in str(error) for key in [*differing, "recipe", "label"]), f"{words}: {error}"
+        named = [key for key in differing if not _may_differ(key)]
+        assert any(key in str(error) for key in [*named, "recipe", "label"]), f"{words}: {error}"
         return "not_one_table"
     (row,) = (row for row in rows if stray in row.records)
     unnamed = [key for key in differing if not _may_differ(key) and not _named(key, row)]
