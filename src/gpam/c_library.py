@@ -40,7 +40,7 @@ def build(source: str, target: Path, *options: str) -> str | None:
 def is_whole(library: Path) -> bool:
     """Whether ``library`` is, byte by byte, what :func:`build` made; not known, and True, of one without its sum."""
     try:
-        return _sum_of(library).read_text(encoding="ascii") == _sha256(library)
+        return _sum_of(library).read_bytes() == _sha256(library).encode()
     except FileNotFoundError:
         return True
 

@@ -70,11 +70,8 @@ def _dataclasses_keep_their_hash() -> Iterator[None]:
             made.__hash__ = object.__hash__
         return made
 
-    dataclasses.dataclass = dataclass
-    try:
+    with replaced(dataclasses, dataclass=dataclass):
         yield
-    finally:
-        dataclasses.dataclass = original
 
 
 class _ModuleWith(types.ModuleType):

@@ -251,12 +251,26 @@ def test_weights_of_both_signs():
 
 def test_gradient_norms():
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
-    assert analysis.gradient_norms(model) == {}
+    assert analysis.gradient_norms(dict(model.named_parameters())) == {}
     model(torch.tensor([[1.0, 2.0]])).sum().backward()
-    found = analysis.gradient_norms(model)
+    found = analysis.gradient_norms(dict(model.named_parameters()))
     assert list(found) == ["0.weight", "0.bias", "1.weight", "1.bias"]
     for name, parameter in model.named_parameters():
         assert found[name] == pytest.approx(math.sqrt(sum(g**2 for g in parameter.grad.flatten().tolist())), rel=1e-5)
     assert analysis.gradient_norms({"only": model[0].weight}) == {"only": found["0.weight"]}
     model.double()
-    assert analysis.gradient_norms(model) == pytest.approx(found)
+    assert analysis.gradient_norms(dict(model.named_parameters())) == pytest.approx(found)
+
+
+def test_gradients_beyond_the_range_of_float32_have_norms():
+    for scale in (1e30, 1e-30):
+        weight = nn.Parameter(torch.zeros(3))
+        weight.grad = torch.full((3,), scale)
+        assert analysis.gradient_norms({"w": weight})["w"] == pytest.approx(scale * math.sqrt(3), rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200])
+def test_ranks_and_cosines_are_of_no_scale(scale):
+    assert analysis.stable_rank(scale * torch.eye(3, dtype=torch.float64)) == pytest.approx(3.0)
+    assert analysis.effective_rank(scale * torch.eye(3, dtype=torch.float64)) == pytest.approx(3.0)
+    assert analysis.mean_cosine_similarity(scale * torch.ones(3, 3, dtype=torch.float64)) == pytest.approx(1.0)

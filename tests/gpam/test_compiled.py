@@ -90,6 +90,11 @@ def test_what_is_not_finite_is_not_hidden():
         assert out[0, 0, 7].isnan().all() and out.isnan().sum() == 4
 
 
+def test_a_score_of_minus_infinity_has_no_weight():
+    q, k, v = (torch.tensor(numbers).view(1, 1, -1, 1) for numbers in ([-2.0], [3e38, 1.0], [10.0, 20.0]))
+    assert softmax_attention(q, k, v, backend="compiled").item() == 20
+
+
 def masks(place, shape, p, causal):
     """0 and 1/(1-p), as the backend draws them after ``torch.manual_seed(5)``: for each branch, or for their sum."""
     batch, heads, length, _ = shape
@@ -191,6 +196,8 @@ def test_a_library_that_was_changed_after_it_was_built_is_not_used(another, comp
     another.write_bytes(Path(compiled_library._name).read_bytes())  # it works, but is not what was built
     assert not library.c_library.is_whole(another)
     assert library.load() is None
+    another.with_name(f"{another.name}.sha256").write_bytes(b"\xff")  # its sum is damaged
+    assert not library.c_library.is_whole(another)
 
 
 def test_building_says_what_became_of_it(tmp_path, monkeypatch):

@@ -341,6 +341,18 @@ def test_unknown_option_and_wrong_value(case):
 
 
 @every_name
+def test_tensors_of_another_shape_are_named(case):
+    called = Called(case)
+    heads = called.mechanism.site.num_heads
+    q = torch.randn(2, heads, 4, 8, dtype=torch.float64)
+    for wrong in (q[0], q[:1], q.float(), q[..., :4], torch.cat([q, q], 1)):
+        for given in ((wrong, q, q), (q, wrong, q)):
+            if wrong.dim() != 4 or wrong.shape[1] == heads or given[0] is wrong:
+                with pytest.raises(UsageError, match=f"wanted .batch, {heads} heads, length, head_dim"):
+                    called.mechanism(*given)
+
+
+@every_name
 @pytest.mark.parametrize("wrong", [torch.zeros(1, 5).bool(), torch.zeros(5, 3).bool(), torch.ones(3, 5)])
 def test_a_wrong_padding_mask_is_named_whatever_is_asked_for(case, wrong):
     called, given = Called(case), inputs()
@@ -353,7 +365,7 @@ def test_a_wrong_padding_mask_is_named_whatever_is_asked_for(case, wrong):
     ("place", "sentence"),
     [
         ({"role": "Decoder"}, "role: got 'Decoder', wanted one of encoder, decoder, cross"),
-        ({"layer": 7, "layers": 4}, "got layer 7 of 4 layers, wanted one of 0 to 3"),
+        ({"layer": 7, "layers": 4}, "got layer 7 of 4 layers, wanted one from 0 to below their number"),
     ],
 )
 def test_a_place_that_is_none_is_named(place, sentence):

@@ -4,10 +4,12 @@ import copy
 
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 from torch.testing import assert_close
 
 from gpam.attention import Site, build
+from gpam.attention.base import Mechanism
 from gpam.errors import UsageError
 from gpam.nn import MultiheadAttention, convert
 from gpam.nn.hugging_face import attention
@@ -245,6 +247,47 @@ def test_a_static_caches_empty_places_are_not_seen(hf):
         anew = torch.stack(model.generate(use_cache=False, **generate).scores)
         assert_close(torch.stack(model.generate(**generate, **static).scores), anew, rtol=1e-4, atol=1e-5)
         assert torch.allclose(anew, old, rtol=1e-4, atol=1e-5) == same
+
+
+@pytest.mark.parametrize("name", ["shaped", "neutreno"])
+def test_a_static_caches_empty_places_are_not_a_targets_own(name, hf):
+    model, inputs = built(llama, hf), {"input_ids": given(llama)["input_ids"]}
+    generate = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0, **inputs}
+    generate |= {"output_scores": True, "return_dict_in_generate": True}
+    convert(model, name)
+    for parameter_name, parameter in model.named_parameters():
+        if ".gpam." in parameter_name:
+            torch.nn.init.uniform_(parameter, 0.2, 0.9)
+    anew = torch.stack(model.generate(use_cache=False, **generate).scores)
+    static = model.generate(**generate, cache_implementation="static", disable_compile=True).scores
+    assert_close(torch.stack(static), anew, rtol=1e-4, atol=1e-5)
+
+
+def test_two_towers_are_two_stacks():
+    def tower():
+        return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3)
+
+    both = nn.ModuleDict({"one": tower(), "other": tower()}).eval()
+    convert(both, "neutreno")
+    sites = [module.site for module in both.modules() if isinstance(module, Mechanism)]
+    assert [(site.layer, site.layers) for site in sites] == [(0, 3), (1, 3), (2, 3)] * 2
+    x, y = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    both["one"](x)
+    alone = both["other"](y)
+    both["one"](y)
+    assert torch.equal(both["other"](y), alone)
+
+
+@pytest.mark.parametrize("change", ["pruned", "exchanged"])
+def test_projections_that_are_not_torchs_own_are_left(change):
+    model = nn.Sequential(nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2))
+    if change == "pruned":
+        torch.nn.utils.prune.l1_unstructured(model[0], "in_proj_weight", amount=2)
+    else:
+        model[0].out_proj = nn.Identity()
+    assert list(convert(model, "dagpam").left) == ["0"]
+    with pytest.raises(UsageError, match=r"got a str for a model, wanted a torch\.nn\.Module"):
+        convert("model", "dagpam")
 
 
 def test_attention_from_decoder_to_encoder_is_cross_attention(hf):

@@ -325,20 +325,26 @@ def test_mistakes_are_named():
         MultiheadAttention(8, 2, "dagpan")
     with pytest.raises(UsageError, match="did you mean 'lambda_neg'"):
         MultiheadAttention(8, 2, lambda_ne=0.1)
-    for heads in (3, 0, -2):
-        with pytest.raises(UsageError, match=f"{heads} attention heads for a width of 8"):
+    for heads in (3, 0, -2, "2"):
+        with pytest.raises(UsageError, match=f"{heads!r} attention heads for a width of 8"):
             MultiheadAttention(8, heads)
+    for dropout in (1.5, -0.1, "much"):
+        with pytest.raises(UsageError, match=f"attention dropout: got {dropout!r}, wanted a number from 0 to below 1"):
+            MultiheadAttention(8, 2, dropout=dropout)
     layer, x = MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 5, 8)
+    for wrong in (torch.randn(2, 5, 4), torch.randn(1, 2, 5, 8), x.double()):
+        with pytest.raises(UsageError, match=r"got \[.* wanted two dimensions \(unbatched\) or three, widths 8, 8, 8"):
+            layer(wrong, wrong, wrong)
     with pytest.raises(UsageError, match=r"batch \* heads = 4, target, source\], got shape \[3, 5, 5\]"):
         layer(x, x, x, attn_mask=torch.zeros(3, 5, 5))
     with pytest.raises(UsageError, match=r"got shape \[4, 5\]"):
         layer(x, x, x, attn_mask=torch.zeros(4, 5))
-    with pytest.raises(UsageError, match="key_padding_mask must be a bool tensor"):
+    with pytest.raises(UsageError, match=r"key_padding_mask must be \[batch, source\]"):
         layer(x, x, x, need_weights=False, key_padding_mask=torch.zeros(2, 4, dtype=torch.bool))
     across = MultiheadAttention(8, 2, batch_first=True, role="cross")
     for memory in (torch.randn(1, 4, 8), torch.randn(3, 4, 8)):
         for need_weights in (False, True):
-            with pytest.raises(UsageError, match="wanted one batch for all"):
+            with pytest.raises(UsageError, match="one batch for all"):
                 across(x, memory, memory, need_weights=need_weights)
     with pytest.raises(UsageError, match="a value for each key"):
         across(x, torch.randn(2, 4, 8), torch.randn(2, 3, 8))

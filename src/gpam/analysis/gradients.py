@@ -1,27 +1,18 @@
 """Gradient norms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
-def gradient_norms(parameters: nn.Module | Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> dict[str, float]:
-    """``||dL/dW||_F`` of each parameter that has a gradient, by name.
+def gradient_norms(parameters: Mapping[str, Tensor]) -> dict[str, float]:
+    """``||dL/dW||_F`` of each parameter that has a gradient, by name; of a module: ``dict(model.named_parameters())``.
 
-    Takes a module, or names with parameters. One transfer from the device, whatever the number of parameters.
+    One transfer from the device, whatever the number of parameters.
     """
-    if isinstance(parameters, nn.Module):
-        parameters = parameters.named_parameters()
-    elif isinstance(parameters, Mapping):
-        parameters = parameters.items()
-    found = {name: parameter.grad for name, parameter in parameters if parameter.grad is not None}
+    found = {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}
     if not found:
         return {}
-    norms = torch.stack([_norm(grad) for grad in found.values()])
-    return dict(zip(found, norms.tolist(), strict=True))
-
-
-def _norm(grad: Tensor) -> Tensor:
-    """In float32, or in float64 where the gradient is."""
-    return torch.linalg.vector_norm(grad, dtype=torch.promote_types(grad.dtype, torch.float32)).double()
+    norms = [torch.linalg.vector_norm(grad, dtype=torch.float64) for grad in found.values()]
+    return dict(zip(found, torch.stack(norms).tolist(), strict=True))

@@ -15,8 +15,7 @@ def stable_rank(x: Tensor) -> Tensor:
     """``||X||_F^2 / ||X||_2^2 = sum s_i^2 / s_1^2``: 1 where all tokens are multiples of one, at most the rank; 0 for
     the zero matrix."""
     values = singular_values(x)
-    largest = values.amax(-1)
-    return torch.where(largest > 0, (values.square().sum(-1) / largest.square()).nan_to_num(0.0), 0.0)
+    return _over(values.amax(-1, keepdim=True), values).square().sum(-1)
 
 
 def effective_rank(x: Tensor) -> Tensor:
@@ -24,7 +23,7 @@ def effective_rank(x: Tensor) -> Tensor:
     count; ``k`` where ``k`` are equal and the others zero; 0 for the zero matrix."""
     values = singular_values(x)
     total = values.sum(-1, keepdim=True)
-    shares = (values / total).nan_to_num(0.0)
+    shares = _over(total, values)
     return torch.where(total.squeeze(-1) > 0, torch.exp(-torch.xlogy(shares, shares).sum(-1)), 0.0)
 
 
@@ -39,8 +38,13 @@ def mean_cosine_similarity(x: Tensor) -> Tensor:
     if tokens < 2:
         raise UsageError(f"got {tokens} token in [..., tokens, width] {list(x.shape)}, wanted at least two to compare")
     x = x.detach().to(torch.float64)
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    directions = torch.where(length == 0, 0.0, x / length)
+    x = _over(x.abs().amax(-1, keepdim=True), x)
+    directions = _over(torch.linalg.vector_norm(x, dim=-1, keepdim=True), x)
     # sum over i != j of d_i . d_j = ||sum d_i||^2 - sum ||d_i||^2
     pairs = directions.sum(-2).square().sum(-1) - directions.square().sum((-2, -1))
     return pairs / (tokens * (tokens - 1))
+
+
+def _over(size: Tensor, x: Tensor) -> Tensor:
+    """``x / size``, and 0 where that is 0: squares of ``x`` itself might be 0 or infinite."""
+    return torch.where(size == 0, 0.0, x / size)

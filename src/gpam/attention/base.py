@@ -1,8 +1,9 @@
 """What a mechanism is: the part of multi-head attention between the projections and the output projection."""
 
 import dataclasses
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch.nn.functional as F
@@ -37,13 +38,18 @@ class Place(NamedTuple):
     stack: StackMemory
 
 
-def places(roles: Sequence[Role]) -> Iterator[Place]:
-    """Of a model's attention modules, in order, by their ``roles``: those of one role are a stack."""
-    layers, seen = Counter(roles), Counter[Role]()
-    stacks = {role: StackMemory() for role in layers}
-    for role in roles:
-        yield Place(seen[role], layers[role], stacks[role])
-        seen[role] += 1
+def places(stacks: Sequence[Hashable]) -> Iterator[Place]:
+    """Of a model's attention modules, in order, by the stack that each belongs to."""
+    layers, seen = Counter(stacks), Counter[Hashable]()
+    memories = {stack: StackMemory() for stack in layers}
+    for stack in stacks:
+        yield Place(seen[stack], layers[stack], memories[stack])
+        seen[stack] += 1
+
+
+def stack_of(role: Role, path: str) -> tuple[Role, str]:
+    """To which stack of a model the module at ``path`` belongs: to those of its role whose paths differ in numbers."""
+    return role, re.sub(r"\d+", "", path)
 
 
 class Mechanism(nn.Module):
@@ -66,7 +72,7 @@ class Mechanism(nn.Module):
         self.options = options
         #: Whoever builds a model gives all mechanisms of one stack and role the same one.
         self.stack = StackMemory()
-        #: How a sum of softmaxes is computed (``gpam.attention.functional``); no mechanism's numbers depend on it.
+        #: How a sum of softmaxes is computed (``gpam.attention.functional``); numbers differ by rounding.
         self.backend = "auto"
         #: Attention dropout in evaluation too (fairseq's ``--retain-dropout``).
         self.retain_dropout = False
@@ -86,6 +92,8 @@ class Mechanism(nn.Module):
         attn_mask: Tensor | None = None,
     ) -> Tensor:
         """The attention weights ``[batch, heads, target, source]``, before dropout; masks as in :meth:`forward`."""
+        self._check(q, k)
+        k = _for_each_head(k, q.shape[1])
         return self._weights(q, k, self._masks(q, k, key_padding_mask, causal, attn_mask))
 
     def forward(
@@ -116,16 +124,23 @@ class Mechanism(nn.Module):
                 first, from step to step.
 
         Raises:
-            UsageError: a mask whose shape or kind does not fit; heads that do not divide; another batch or length.
+            UsageError: tensors or masks whose shape or kind does not fit; heads that do not divide.
         """
-        if len({len(q), len(k), len(v)}) > 1 or k.shape[2] != v.shape[2]:
-            raise UsageError(
-                f"got queries {list(q.shape)}, keys {list(k.shape)} and values {list(v.shape)}, wanted one batch for "
-                "all, and a value for each key"
-            )
+        self._check(q, k, v)
         k, v = (_for_each_head(tensor, q.shape[1]) for tensor in (k, v))
         masks = self._masks(q, k, key_padding_mask, causal, attn_mask)
         return self._attend(Call(q, k, v, masks, query_input, need_weights, state))
+
+    def _check(self, q: Tensor, k: Tensor, *values: Tensor) -> None:
+        """UsageError where queries, keys and values do not belong together, or not here."""
+        given, heads = (q, k, *values), self.site.num_heads
+        fit = all(x.dim() == 4 and len(x) == len(q) and x.dtype == q.dtype for x in given)
+        if not fit or q.shape[1] != heads or q.shape[3] != k.shape[3] or any(v.shape[2] != k.shape[2] for v in values):
+            shapes = ", ".join(f"{list(x.shape)} of {x.dtype}" for x in given)
+            raise UsageError(
+                f"queries, keys and values: got {shapes}, wanted [batch, {heads} heads, length, head_dim] of one "
+                "dtype, one batch for all, as wide a key as a query, and a value for each key"
+            )
 
     def _masks(
         self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool, attn_mask: Tensor | None
@@ -137,7 +152,8 @@ class Mechanism(nn.Module):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         """:meth:`weights`, for the subclass to give."""
-        raise NotImplementedError
+        name = type(self).__name__
+        raise NotImplementedError(f"{name} has its weights beside its output alone: call it with need_weights=True")
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """:meth:`forward`, for the subclass to make faster, or different."""
@@ -195,6 +211,6 @@ def _for_each_head(x: Tensor, heads: int) -> Tensor:
     """``x`` ``[batch, groups, source, head_dim]`` with each group repeated for its ``heads / groups`` heads."""
     if x.shape[1] == heads:
         return x
-    if heads % x.shape[1]:
+    if not x.shape[1] or heads % x.shape[1]:
         raise UsageError(f"got {x.shape[1]} heads of keys or values for {heads} heads of queries, wanted a divisor")
     return x.repeat_interleave(heads // x.shape[1], dim=1)

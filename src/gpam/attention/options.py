@@ -23,7 +23,7 @@ def option(default: Any, help: str, *, choices: tuple[str, ...] | None = None, m
 
 
 def make_options(mechanism: str, options_class: type, values: Mapping[str, Any]) -> Any:
-    """``options_class(**values)`` with each value checked; numbers and booleans may come as text.
+    """``options_class(**values)`` with each value checked; numbers may come as text.
 
     Raises:
         UsageError: an unknown option, a value of the wrong type, not finite, out of range or not among the choices.
@@ -45,13 +45,9 @@ def _checked(mechanism: str, field: dataclasses.Field, value: Any) -> Any:
             raise UsageError(f"{where}: got '{value}', wanted one of {wanted}{did_you_mean(value, choices)}")
         return str(value)
     kind = type(field.default)
-    if kind is bool:
-        if str(value).lower() not in ("true", "false"):
-            raise UsageError(f"{where}: got '{value}', wanted true or false")
-        return str(value).lower() == "true"
     try:
         number = kind(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or (kind is int and number != float(value)):
         wanted = "a whole number" if kind is int else "a finite number"

@@ -63,16 +63,18 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
 
     ``options`` is a mapping of option values or the checked options of :func:`options_of`.
     """
-    if site.num_heads < 1 or site.embed_dim % site.num_heads:
+    whole = all(isinstance(number, int) for number in (site.num_heads, site.embed_dim))
+    if not whole or site.num_heads < 1 or site.embed_dim < 1 or site.embed_dim % site.num_heads:
         raise UsageError(
-            f"got {site.num_heads} attention heads for a width of {site.embed_dim}, wanted a number that divides it"
+            f"got {site.num_heads!r} attention heads for a width of {site.embed_dim!r}, wanted a whole number that "
+            "divides it"
         )
     if site.role not in get_args(Role):
         raise UsageError(f"role: got {site.role!r}, wanted one of {', '.join(get_args(Role))}")
     if not 0 <= site.layer < site.layers:
         raise UsageError(
-            f"got layer {site.layer} of {site.layers} layers, wanted one of 0 to {site.layers - 1}; "
-            "layers= says how many"
+            f"got layer {site.layer} of {site.layers} layers, wanted one from 0 to below their number; layers= says "
+            "how many"
         )
     mechanism = mechanism_class(name)
     if not isinstance(options, mechanism.Options):

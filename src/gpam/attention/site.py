@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from gpam.errors import UsageError
+
 Role = Literal["encoder", "decoder", "cross"]
 
 
@@ -12,6 +14,9 @@ class Site:
 
     ``role`` is self attention of the encoder, self attention of the decoder (causal), or cross attention; ``layer``
     counts from 0 among the ``layers`` of its stack; ``dropout`` is the attention dropout of the recipe.
+
+    Raises:
+        UsageError: a dropout that is no number from 0 to below 1.
     """
 
     embed_dim: int
@@ -20,6 +25,10 @@ class Site:
     layer: int = 0
     layers: int = 1
     dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
+            raise UsageError(f"attention dropout: got {self.dropout!r}, wanted a number from 0 to below 1")
 
     @property
     def head_dim(self) -> int:

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from gpam.attention import options_of
-from gpam.attention.base import places
+from gpam.attention.base import places, stack_of
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 from gpam.nn import hugging_face
@@ -32,9 +33,9 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
 
     Known are ``torch.nn.MultiheadAttention`` (by itself and in ``nn.Transformer``'s layers) and every model of Hugging
     Face's transformers that computes attention through its attention interface (GPT-2, BERT, ViT, Llama and others).
-    Weights and hooks are kept, and a module that stands in several places stays one; what the mechanism learns beside
-    them starts as its options say. daGPAM with both lambdas 0 gives the old model's output. ``convert(model,
-    "softmax")`` puts back what was there, with the weights of now.
+    Weights and the hooks of passes are kept, and a module that stands in several places stays one; what the mechanism
+    learns beside them starts as its options say. daGPAM with both lambdas 0 gives the old model's output.
+    ``convert(model, "softmax")`` puts back what was there, with the weights of now.
 
     A decoder's self attention, and its attention to an encoder, are told by torch's layers and transformers' names; any
     other torch module is taken for an encoder's, or for cross attention where its widths differ.
@@ -53,6 +54,8 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
         UsageError: no attention module is known, an unknown mechanism or option, or a mechanism that cannot stand in
             such a model. The model is then as it was.
     """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"got a {type(model).__name__} for a model, wanted a torch.nn.Module")
     checked = options_of(mechanism, options)
     found = list(_torch_modules(model))
     known = [entry for entry in found if entry.why_left is None]
@@ -101,17 +104,19 @@ def _why_left(module: nn.MultiheadAttention) -> str | None:
         return f"{type(module).__name__} is a subclass whose ways are not known"
     if module.bias_k is not None or module.add_zero_attn:
         return "it has add_bias_kv or add_zero_attn"
+    if "in_proj_weight" not in module._parameters or type(module.out_proj) is not NonDynamicallyQuantizableLinear:
+        return "its projections are not torch's own (pruned, normalised or exchanged)"
     return None
 
 
 def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list[tuple[_Found, nn.Module]]:
     """The new module for each, one where it was one, weights taken over; torch's random state is left as it was."""
-    roles: dict[nn.MultiheadAttention, Role] = {}
+    stacks: dict[nn.MultiheadAttention, tuple[Role, str]] = {}
     for entry in known:
-        roles.setdefault(entry.module, entry.role)
+        stacks.setdefault(entry.module, stack_of(entry.role, entry.path))
     made: dict[nn.Module, nn.Module] = {}
     with torch.random.fork_rng(devices=[]):
-        for (old, role), place in zip(roles.items(), places(list(roles.values())), strict=True):
+        for (old, (role, _)), place in zip(stacks.items(), places(list(stacks.values())), strict=True):
             shape = {
                 "dropout": old.dropout,
                 "bias": old.in_proj_bias is not None,

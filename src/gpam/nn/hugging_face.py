@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
 from gpam.attention.backends.masks import hidden_by
-from gpam.attention.base import Mechanism, places
+from gpam.attention.base import Mechanism, places, stack_of
 from gpam.attention.parts import merge_heads
 from gpam.attention.site import Role
 from gpam.errors import UsageError
+from gpam.tracing import runs_as_called
 
 _CHILD = "gpam"  # the name of the mechanism in its attention module, and of ours among transformers' implementations
 _BEFORE = "_gpam_attention_before"
@@ -45,9 +46,9 @@ class Attentions:
                 f"attention '{mechanism}' makes a map of the block's input, which transformers' attention interface "
                 "does not pass on: it cannot be put into such a model"
             )
-        mechanisms = []
+        mechanisms, stacks = [], [stack_of(entry.role, entry.path) for entry in self.known]
         with torch.random.fork_rng(devices=[]):
-            for entry, place in zip(self.known, places([entry.role for entry in self.known]), strict=True):
+            for entry, place in zip(self.known, places(stacks), strict=True):
                 site = Site(entry.heads * entry.head_dim, entry.heads, entry.role, place.layer, place.layers)
                 like = next(parameter for parameter in entry.module.parameters() if parameter.is_floating_point())
                 new = build(mechanism, site, options).to(like.device, like.dtype).train(entry.module.training)
@@ -170,6 +171,9 @@ def attention(
     causal = is_causal and attention_mask is None and query.shape[2] > 1
     if causal:  # as in torch's sdpa, query i is at key i: keys behind the last are a static cache's empty places
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+    elif mechanism.site.role == "decoder" and attention_mask is not None and runs_as_called():
+        filled = _filled(attention_mask)  # a mechanism takes the last keys for the targets' own
+        key, value = key[:, :, :filled], value[:, :, :filled]
     output, weights = mechanism(
         query,
         key,
@@ -181,6 +185,13 @@ def attention(
     if type(mechanism).after_heads is not Mechanism.after_heads:
         return mechanism.after_heads(merge_heads(output)).unflatten(-1, (query.shape[1], -1)), weights
     return output.transpose(1, 2).contiguous(), weights
+
+
+def _filled(attention_mask: Tensor) -> int | None:
+    """How many keys a cache has, up to the last that any target sees; None: all, where none is seen."""
+    hidden = ~attention_mask if attention_mask.dtype == torch.bool else hidden_by(attention_mask)
+    seen = (~hidden).flatten(0, -2).any(0).nonzero()
+    return int(seen[-1]) + 1 if len(seen) else None
 
 
 def _mask(attention_mask: Tensor | None, position_bias: Tensor | None, source: int) -> Tensor | None:

@@ -25,7 +25,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     Projections, their initial values and their names in a state dict are torch's, so that trained weights load; what
     the mechanism learns stands under ``mechanism.``. With ``mechanism="softmax"`` outputs, weights and gradients are
-    torch's to rounding. ``add_bias_kv`` and ``add_zero_attn`` are not offered.
+    torch's to rounding (weights: those before dropout). ``add_bias_kv`` and ``add_zero_attn`` are not offered.
 
     Args:
         embed_dim, num_heads, dropout, bias, batch_first, kdim, vdim, device, dtype: as in torch's module.
@@ -109,10 +109,10 @@ class MultiheadAttention(nn.MultiheadAttention):
                 to what it holds, ``[batch, heads, length, head_dim]`` each, and attended to as a whole.
 
         Raises:
-            UsageError: masks whose shape or kind does not fit; another source than the query in a mechanism that stands
-                in self attention only.
+            UsageError: inputs or masks whose shape or kind does not fit; another source than the query in a mechanism
+                that stands in self attention only.
         """
-        self._check_source(query, key)
+        self._check_inputs(query, key, value)
         self.mechanism.set_dropout(self.dropout)
         together = query is key and key is value
         batched = query.dim() == 3
@@ -134,7 +134,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             causal=is_causal,
             need_weights=need_weights,
             state=cache,
-            **self._masks(key_padding_mask, None if is_causal else attn_mask, batch=len(q)),
+            **self._masks(key_padding_mask, None if is_causal else attn_mask, len(q), k.shape[2]),
         )
         output = self.out_proj(self.mechanism.after_heads(merge_heads(output)))
         if weights is not None and average_attn_weights:
@@ -155,7 +155,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         inputs = (query, key, value)
         return tuple(nn.functional.linear(*given) for given in zip(inputs, maps, biases, strict=True))
 
-    def _masks(self, key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int) -> dict[str, Tensor | None]:
+    def _masks(
+        self, key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int, source: int
+    ) -> dict[str, Tensor | None]:
         """Masks as a mechanism takes them: padding of booleans, the other broadcastable to the scores."""
         if attn_mask is not None and attn_mask.dim() == 3:
             if len(attn_mask) != batch * self.num_heads:
@@ -164,6 +166,11 @@ class MultiheadAttention(nn.MultiheadAttention):
                     f"source], got shape {list(attn_mask.shape)}"
                 )
             attn_mask = attn_mask.unflatten(0, (batch, self.num_heads))
+        if key_padding_mask is not None and tuple(key_padding_mask.shape) != (batch, source):
+            raise UsageError(
+                f"key_padding_mask must be [batch, source] = [{batch}, {source}], got shape "
+                f"{list(key_padding_mask.shape)}"
+            )
         if key_padding_mask is not None and key_padding_mask.is_floating_point():
             # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
             if not runs_as_called() or adds_beside_hiding(key_padding_mask):
@@ -171,7 +178,16 @@ class MultiheadAttention(nn.MultiheadAttention):
             key_padding_mask = hidden_by(key_padding_mask)
         return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
 
-    def _check_source(self, query: Tensor, key: Tensor) -> None:
+    def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        given, widths, dtype = (query, key, value), (self.embed_dim, self.kdim, self.vdim), self.out_proj.weight.dtype
+        fit = query.dim() in (2, 3) and all(x.dim() == query.dim() for x in given)
+        same = all(x.dtype == dtype for x in given) or _casts(query.device.type)
+        if not fit or not same or any(x.shape[-1] != width for x, width in zip(given, widths, strict=True)):
+            shapes = ", ".join(f"{list(x.shape)} of {x.dtype}" for x in given)
+            raise UsageError(
+                f"query, key and value: got {shapes}, wanted two dimensions (unbatched) or three, widths "
+                f"{', '.join(map(str, widths))}, and {dtype}"
+            )
         mechanism = self.mechanism
         if key is not query and mechanism.site.role != "cross" and not mechanism.facts.cross:
             raise UsageError(
@@ -200,6 +216,11 @@ def refuse_what_acts_behind_the_block(mechanism: str) -> None:
             f"attention '{mechanism}' acts on the residual sum behind the block, which an attention module does not "
             "see: build it by gpam.attention.build, and call its after_block there"
         )
+
+
+def _casts(device: str) -> bool:
+    """Whether autocast is on, which takes any dtype."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _sum(bias: Tensor, attn_mask: Tensor | None) -> Tensor:

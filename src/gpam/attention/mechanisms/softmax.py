@@ -30,13 +30,13 @@ class Softmax(Mechanism):
         return 0.0, 1.0
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
-        visible = masks.visible(q, k)
-        return parts.masked_softmax(masks.scores(q, k), visible)
+        return parts.masked_softmax(masks.scores(q, k), masks.visible(q, k))
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights:
             return super()._attend(call)
-        output = functional.softmax_attention(
-            *call.tensors, dropout=self.active_dropout, backend=self.backend, **call.masks.arguments
+        q, k, v = call.tensors
+        output = functional.sum_of_softmaxes(
+            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **call.masks.arguments
         )
         return output, None

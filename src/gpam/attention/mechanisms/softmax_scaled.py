@@ -13,9 +13,7 @@ symbol       code
 ===========  ==================================================
 
 A row sums to ``s``, 1 at the start. The control for daGPAM with trainable lambdas (arXiv 2410.15578), whose rows sum
-to the same expression: our own, from no source. Two numbers stand for one factor so that an optimiser moves ``s`` here
-as it moves daGPAM's row sum: a step of Adam changes each number by about the learning rate, so ``s`` by up to twice
-that, and weight decay draws both to 0, so ``s`` to 1. A single number ``s`` would move half as fast and decay to 0.
+to the same expression: our own, from no source. Why it has two numbers is in its facts.
 """
 
 import dataclasses
@@ -23,10 +21,10 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from gpam.attention import functional, parts
-from gpam.attention.base import Mechanism
-from gpam.attention.call import Call, Masks
+from gpam.attention import parts
+from gpam.attention.call import Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.options import option
 from gpam.attention.registry import register
 from gpam.attention.site import Site
@@ -40,7 +38,7 @@ class SoftmaxScaledOptions:
 
 
 @register("softmax_scaled")
-class SoftmaxScaled(Mechanism):
+class SoftmaxScaled(Softmax):
     Options = SoftmaxScaledOptions
     facts = Facts(
         formula="s A V, s = 1 + lambda+ - lambda-, both learned",
@@ -68,14 +66,4 @@ class SoftmaxScaled(Mechanism):
         return bounds_of_sum(self.row_sum())
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
-        visible = masks.visible(q, k)
-        return parts.per_head(self.row_sum()) * parts.masked_softmax(masks.scores(q, k), visible)
-
-    def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        if call.need_weights:
-            return super()._attend(call)
-        q, k, v = call.tensors
-        output = functional.sum_of_softmaxes(
-            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **call.masks.arguments
-        )
-        return output, None
+        return parts.per_head(self.row_sum()) * super()._weights(q, k, masks)

@@ -81,13 +81,14 @@ static INLINE float sum_of(floats x) {
     return x[0];
 }
 
-/* exp(x) for x <= 0, to about one unit in the last place: 2^n e^r, |r| <= ln(2) / 2, by a polynomial of degree 6. */
+/* exp(x) for x <= 0, -inf too, within three units in the last place: 2^n e^r, |r| <= ln(2) / 2, e^r by a polynomial of
+   degree 6; ln 2 is split as Cephes' expf splits it. */
 static INLINE floats exponential(floats x) {
-    const floats lowest = x * 0 - 87.0f;
+    const floats lowest = (floats){0} - 87.0f;
     x = either(x < lowest, lowest, x);
     floats shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the lowest bits are round(x / ln 2) */
     floats n = shifted - 12582912.0f;
-    floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+    floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     floats e = r * (1.0f / 720) + 1.0f / 120;
     e = e * r + 1.0f / 24;
     e = e * r + 1.0f / 6;
