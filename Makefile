@@ -78,7 +78,9 @@ publish: setup ## the runs of RESULTS into results/, and its tables, figures and
 archive: setup ## one archive of the runs of RESULTS with their histories and texts, without checkpoints
 	@$(RUN) scripts/archive.py "$$RESULTS"
 
-compare: setup ## what differs between two runs, or two models: A=FOLDER B=FOLDER below results/.../runs
+compare: ## what differs between two runs, or two models: A=FOLDER B=FOLDER below results/.../runs
+	@test -n "$$A" -a -n "$$B" || { echo "compare: wanted A=FOLDER B=FOLDER, below results/.../runs" >&2; exit 2; }
+	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) scripts/compare.py "$$A" "$$B" $$EXTRA
 
 analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and figures (checkpoints where there are)

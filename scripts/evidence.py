@@ -1,4 +1,4 @@
-"""Run what is missing of docs/experiments/, with analyses and tables. Options: configs/evidence.yaml."""
+"""Run what is missing of docs/experiments/, and look into the models. Options: configs/evidence.yaml."""
 
 from gpam_suite.run.command_line import run_hydra
 from gpam_suite.run.evidence import evidence

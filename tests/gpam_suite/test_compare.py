@@ -214,14 +214,16 @@ def test_another_recipe_is_a_question_like_any_other(tmp_path, groups):
     ("folder", "sentence"),
     [
         ("", "A: got nothing; wanted a run's folder"),
-        ("nowhere", "A: got nowhere, which is no folder; wanted a run's folder"),
+        ("nowhere", "A: nowhere holds no run that has ended"),
         (".", "holds no run that has ended"),
+        ("runs/{experiment}", "holds runs of several models, wanted one: dagpam-default, softmax-default"),
+        ("runs/{experiment}/sofmax-default", "did you mean 'softmax-default'"),
     ],
 )
 def test_folders_that_hold_no_run(groups, tmp_path, monkeypatch, folder, sentence):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=sentence):
-        compare(folder, str(groups[1]))
+        compare(folder.format(experiment=groups[0].parent.name), str(groups[1]))
 
 
 def test_lost_and_unended_seeds_are_told(tmp_path, groups):
@@ -237,7 +239,7 @@ def test_nothing_finished_is_no_test(tmp_path, groups):
     (lost,) = store(tmp_path, failed(make_record(model="nap", protocol={})))
     text = _text(compare(str(groups[0]), str(lost.folder)))
     assert "No test: a side has no finished seed with Test perplexity." in text
-    assert "Nothing to say: scores are missing, or the test set has one document." in text
+    assert "## Where" not in text
 
 
 # ------------------------------------------------------------------------------------------------------------ printing

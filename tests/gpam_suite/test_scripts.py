@@ -228,4 +228,4 @@ def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
 
 def test_evaluate_wants_a_run(tmp_path, command):
     code, _, said = command("evaluate.py", f"run={tmp_path}")
-    assert code == 2 and "is not a run's folder" in said
+    assert code == 2 and "is not the folder of a run" in said

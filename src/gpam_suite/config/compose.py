@@ -256,7 +256,7 @@ def _plain(node: Any) -> dict[str, Any]:
 
 
 def identity(cfg: DictConfig) -> dict[str, Any]:
-    """Everything that can change a number: the resolved configuration without places and logging."""
+    """Everything that can change a number, and more: the resolved configuration without places and the machine."""
     found = {key: value for key, value in _plain(cfg).items() if key not in NOT_PART_OF_A_RESULT}
     found["gpu"]["fast"] = fast(cfg)
     found["gpu"] = {key: value for key, value in found["gpu"].items() if _BEFORE_THE_CHOICE.get(key) != value}

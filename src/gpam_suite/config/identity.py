@@ -22,8 +22,8 @@ def _canonical(value: Any) -> Any:
 def config_hash(config: Mapping[str, Any]) -> str:
     """First 8 hexadecimal digits of the SHA-256 of ``config`` as canonical JSON (sorted keys, no spaces).
 
-    ``config`` is plain data (dict, list, str, int, float, bool, None). Settings that cannot change a number (paths,
-    machine, logging) are left out by the caller.
+    ``config`` is plain data (dict, list, str, int, float, bool, None). Places and the machine are left out by the
+    caller; names and labels are not, though no number depends on them.
     """
     text = json.dumps(_canonical(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return sha256(text.encode())[:8]

@@ -25,6 +25,7 @@ def evaluate(
     by_protocol = BY_KIND.get(prepared.kind, BY_TASK[prepared.task])
     metrics, protocol = by_protocol(model, task, prepared, evaluation, folder)
     if second := evaluation.get("second_test"):
-        metrics |= translation.score_second_test(model, task, prepared, evaluation, folder)
-        protocol["second_test"] = second.name
+        scores, kind = translation.score_second_test(model, task, prepared, evaluation, folder)
+        metrics |= scores
+        protocol["second_test"] = ", ".join([second.name, *kind])
     return metrics, protocol

@@ -74,7 +74,10 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
         UsageError: no run that has ended, or its configuration, text or dictionary is another one now.
     """
     if not (folder / CONFIG).is_file():
-        raise UsageError(f"run: {folder} is not a run's folder (it has no {CONFIG}); wanted one under <results>/runs/")
+        raise UsageError(
+            f"run: {folder} is not the folder of a run that was trained here (no {CONFIG} is in it); wanted one "
+            "below <results>/runs/; of published runs there are records and no checkpoints"
+        )
     cfg, record = stored(folder / CONFIG), read_record(folder)
     check_hash(record, identity(cfg))
     prepared = prepare(cfg.dataset, cfg.preprocessing, paths)

@@ -143,8 +143,9 @@ def evaluate(
 
 def score_second_test(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
-) -> dict[str, float]:
-    """BLEU, chrF and TER of the second test set that is kept in ``folder``, scored as the first one (:func:`evaluate`).
+) -> tuple[dict[str, float], list[str]]:
+    """BLEU, chrF and TER of the second test set that is kept in ``folder``, scored as the first one (:func:`evaluate`),
+    and what is to be known of its references, if they are no raw text.
 
     Its source is cut as the first one's was (the run's own tokeniser, sub-words and dictionary). Its translations are
     kept beside it; it has no ``scores.jsonl``, as what is tested over sentences is the first set.
@@ -156,8 +157,8 @@ def score_second_test(
     sentences = sentences_of([encoder.ids(f"{line}\n") for line in sources], task)
     hypotheses = translated(model, task, prepared, evaluation, sentences)
     _keep_lines(folder / f"second_test_{HYPOTHESES}", hypotheses)
-    scores, *_ = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
-    return {f"second_test_{name}": score for name, score in scores.items()}
+    scores, _, kind = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
+    return {f"second_test_{name}": score for name, score in scores.items()}, kind
 
 
 def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING, listed
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.records import archives
 from gpam_suite.records.environment import commit
-from gpam_suite.records.folder import RECORD, Record, read_record
+from gpam_suite.records.folder import RECORD, Record, read_record, read_scores
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings
 from gpam_suite.report.provenance import BOTH_DRAWN, few_seeds
@@ -96,16 +96,24 @@ def _read_side(name: str, given: str) -> Side:
     folder = Path(given)
     alone = archives.is_file(folder / RECORD)
     ended = [folder] if alone else sorted(path.parent for path in archives.find(folder, f"seed*/{RECORD}"))
-    if not given or not (folder.is_dir() or ended):
-        raise UsageError(f"{name}: got {given or 'nothing'}{', which is no folder' if given else ''}; {_WANTED}.")
+    if not given:
+        raise UsageError(f"{name}: got nothing; {_WANTED}.")
     if not ended:
-        raise UsageError(f"{name}: {folder} holds no run that has ended (no {RECORD}); {_WANTED}.")
+        if inside := _groups(folder):
+            raise UsageError(f"{name}: {folder} holds runs of several models, wanted one: {', '.join(inside)}.")
+        meant = did_you_mean(folder.name, _groups(folder.parent))
+        raise UsageError(f"{name}: {folder} holds no run that has ended (no {RECORD}){meant}; {_WANTED}.")
     rows = aggregate([read_record(path) for path in ended]).rows
     if len(rows) > 1:
         held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in rows)
         raise UsageError(f"{name}: the folder holds runs of several settings: {held}; name one of these runs' folders.")
     unended = [path.name for path in sorted(folder.glob("seed*")) if path.is_dir() and path not in ended]
     return Side(name, folder, rows[0], unended)
+
+
+def _groups(folder: Path) -> list[str]:
+    """The models, with their options, of an experiment's folder or archive."""
+    return sorted({path.parts[-3] for path in archives.find(folder, f"*/seed*/{RECORD}")})
 
 
 def _obstacles(a: Side, b: Side) -> list[str]:
@@ -189,10 +197,11 @@ def _tests(table: Aggregate) -> list[str]:
         found = f"{name} {difference_cell(table, over_seeds)}, {formatting.p_value(over_seeds.p_value)}"
         lines = [f"Over seeds ({over_seeds.method}): {found}."]
     if test_set is None:
-        return [
-            *lines,
-            "On the test set: no test, as scores are missing, or it is one piece of which nothing can be drawn.",
-        ]
+        whole = all(read_scores(record.folder) for row in table.rows for record in row.finished)
+        why = (
+            "it was scored as one piece, of which nothing can be drawn" if whole else "scores of its parts are missing"
+        )
+        return [*lines, f"On the test set: no test, as {why}."]
     lines.append(
         f"On the test set (paired bootstrap over {formatting.count(test_set.units)} {table.units}, {RESAMPLES} "
         f"resamples): {difference_cell(table, test_set)}, {formatting.p_value(test_set.p_value)}; for these trained "
