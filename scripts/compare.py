@@ -11,9 +11,8 @@ def main() -> None:
     parser = Parser(description=__doc__)
     parser.add_argument("a", help="folder of a run, or the folder above it for all its seeds")
     parser.add_argument("b", help="the same, of the other side")
-    parser.add_argument("--anyway", action="store_true", help="compare what does not compare, and say why not")
     given = parser.parse_args()
-    print_sections(compare(given.a, given.b, anyway=given.anyway))
+    print_sections(compare(given.a, given.b))
 
 
 if __name__ == "__main__":

@@ -189,19 +189,12 @@ def test_hypotheses_of_another_evaluation_are_refused(translations):
         ({"task": "nmt"}, "task is lm in A but nmt in B."),
     ],
 )
-def test_other_protocols_and_data_are_refused_unless_asked_for(tmp_path, groups, change, sentence):
+def test_other_protocols_and_data_are_refused(tmp_path, groups, change, sentence):
     (other,) = store(tmp_path, make_record(experiment="other", **change))
     folders = str(groups[0]), str(other.folder)
     with pytest.raises(UsageError) as error:
         compare(*folders)
     assert f"A and B do not compare: {sentence} Name two" in str(error.value)
-    found = compare(*folders, anyway=True)
-    text = _text(found)
-    assert f"They do not compare: {sentence} So no difference and no test is given." in text
-    assert [section.title for section in found] == ["A and B", "Configuration", "Environment", "Result"]
-    assert all(len(line) == 2 for line in _table(found, "Result").values())
-    assert "bootstrap" not in text
-    assert "p = " not in text
 
 
 def test_another_recipe_is_a_question_like_any_other(tmp_path, groups):

@@ -52,22 +52,15 @@ class Side(NamedTuple):
         return (self.row.finished or self.row.records)[0]
 
 
-def compare(a: str, b: str, *, anyway: bool = False) -> list[Section]:
+def compare(a: str, b: str) -> list[Section]:
     """The sections of a comparison of the runs or groups in the folders ``a`` and ``b``.
 
-    Args:
-        anyway: show runs of another protocol or data set beside each other, without differences and tests.
-
     Raises:
-        UsageError: a folder holds no run, or the two do not compare and ``anyway`` is not given.
+        UsageError: a folder holds no run, or the two do not compare.
     """
     sides = _read_side("A", a), _read_side("B", b)
-    against = _obstacles(*sides)
-    if against and not anyway:
-        raise UsageError(
-            f"A and B do not compare: {'; '.join(against)}. Name two of one protocol and data set, or add --anyway "
-            "(make: EXTRA=--anyway) to see both without a test."
-        )
+    if against := _obstacles(*sides):
+        raise UsageError(f"A and B do not compare: {'; '.join(against)}. Name two of one protocol and data set.")
     sections = [
         Section("A and B", [line for side in sides for line in _told(side)]),
         Section("Configuration", [_differing("Setting", sides, all_settings)]),
@@ -77,9 +70,6 @@ def compare(a: str, b: str, *, anyway: bool = False) -> list[Section]:
     reference = sides[1].reference
     table = Aggregate(reference["experiment"], reference["task"], (a_row, b_row), a_row)
     head, numbers = ["Number", "A", "B", "Difference", "95 % over seeds"], _numbers(table)
-    if against:
-        sections[0].blocks.append(f"They do not compare: {'; '.join(against)}. So no difference and no test is given.")
-        return [*sections, Section("Result", [Table(head[:3], [line[:3] for line in numbers])])]
     sections[0].blocks.append("Differences are B minus A.")
     return [*sections, Section("Result", [Table(head, numbers), *_tests(table), *few_seeds(table)]), *where(table)]
 
