@@ -1,12 +1,10 @@
 """The benchmark: numbers before times, counts against torch's and against memory of known size, pages from records."""
 
-import gzip
 import json
 import math
 import shutil
 import sys
 import time
-from dataclasses import replace
 
 import gpam_fairseq  # noqa: F401  (before fairseq)
 
@@ -148,27 +146,6 @@ def test_shares_of_time():
     assert (
         found["flops"] == 2 * 1000**3 and found["peak_bytes"] >= 4 * 1000**2 and set(found["shares"]) == set(of_sorts)
     )
-
-
-def test_a_step_on_real_lengths(tmp_path):
-    """Batches as fairseq makes them, at the quartiles of the epoch; without lengths the case says what is missing."""
-    source, target = [3 + number % 7 for number in range(200)], [2 + number % 5 for number in range(200)]
-    for language, lengths in {"de": source, "en": target}.items():
-        text = "\n".join(map(str, lengths)).encode()
-        (tmp_path / f"train.lengths.{language}.gz").write_bytes(gzip.compress(text))
-    case = {"kind": "step", **TINY_NMT, "sentences": 1, "length": 48, "lengths": "train.lengths"}
-    settings = replace(SETTINGS, mirror=str(tmp_path))
-    batches = models.batches(case_of(shape_of(case)), settings)
-    assert len(batches) == 3
-    for one in batches:
-        pairs = [(int(s.ne(1).sum()), int(t.ne(1).sum())) for s, t in zip(one["source"], one["target"], strict=True)]
-        assert set(pairs) <= set(zip(source, target, strict=True))
-        assert len(pairs) * max(max(pair) for pair in pairs) <= 48
-    widths = [one["source"].shape[1] for one in batches]
-    assert widths == sorted(widths) and widths[0] < widths[2]
-    row = measure(case, settings, ["stock", "dagpam"])[1]
-    assert row["seconds"] and row["tokens"] == sum(int(one["target"].ne(1).sum()) for one in batches)
-    assert all("GPAM_MIRROR" in row["note"] for row in measure(case, SETTINGS, ["stock", "dagpam"]))
 
 
 @pytest.mark.filterwarnings("ignore:attention .neutreno. in a stack of one layer:UserWarning")

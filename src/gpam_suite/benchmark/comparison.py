@@ -23,7 +23,6 @@ class Settings:
     repeats: int
     seed: int
     device: str  # cpu or cuda
-    mirror: str | None = None  # the folder with real lengths; a place on this machine, in no record
 
 
 @dataclass(frozen=True)

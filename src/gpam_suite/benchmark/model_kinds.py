@@ -1,7 +1,6 @@
 """Kinds "layer", "step" and "decode": a layer of each stack, a training step, incremental decoding."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import gpam_fairseq  # noqa: F401  (before fairseq)
@@ -18,7 +17,6 @@ from gpam_suite.benchmark.models import (
     PAD,
     Case,
     batch,
-    batches,
     build,
     by_weights,
     case_of,
@@ -64,32 +62,23 @@ def layers(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], Mak
 
 
 def steps(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str], Maker]:
-    """Forward, backward and Adam on the same random tokens for all; with several batches a step is one after the
-    other, and they are compared by the sum of their losses."""
+    """Forward, backward and Adam on the same random tokens for all."""
     case = case_of(shape)
-
-    @cache
-    def data() -> list[dict[str, Tensor]]:
-        return [{name: text.to(settings.device) for name, text in one.items()} for one in batches(case, settings)]
+    data = {name: text.to(settings.device) for name, text in batch(case, settings.seed).items()}
 
     def make(of: str, model: nn.Module, wanted: Wanted) -> Contender:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-        tokens = sum(int(one["target"].ne(PAD).sum()) for one in data())
+        tokens = int(data["target"].ne(PAD).sum())
 
         def loss_and_gradient() -> Tensor:
             optimizer.zero_grad()
-            total = torch.zeros((), device=settings.device)
-            for one in data():
-                loss = loss_of(case, model, one)
-                loss.backward()
-                total += loss.detach()
-            return total
+            loss = loss_of(case, model, data)
+            loss.backward()
+            return loss.detach()
 
         def run() -> None:
-            for one in data():
-                optimizer.zero_grad()
-                loss_of(case, model, one).backward()
-                optimizer.step()
+            loss_and_gradient()
+            optimizer.step()
 
         error = _against_weights(of, model, loss_and_gradient, wanted)
         return Contender(run, error, lambda: {"tokens": tokens, "flops": count_flops(run)})

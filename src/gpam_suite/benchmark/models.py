@@ -2,18 +2,15 @@
 
 import contextlib
 import dataclasses
-import gzip
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from gpam_fairseq.attention import GPAMMultiheadAttention
 
-import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import OmegaConf
@@ -21,7 +18,6 @@ from torch import Tensor, nn
 
 from gpam.attention import Mechanism
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.benchmark.peers import PEERS, Replaced
 from gpam_suite.common.tasks import LM, NMT
 
@@ -30,9 +26,7 @@ PAD, EOS, FIRST = 1, 2, 4  # of every fairseq dictionary: padding, the end of a 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model's shape, and a batch of ``sentences`` of ``length`` tokens; or, with ``lengths``, batches of at most
-    ``sentences * length`` tokens with the lengths in those files (:func:`batches`).
-    """
+    """A model's shape, and a batch of ``sentences`` of ``length`` tokens."""
 
     task: str
     vocabulary: int
@@ -43,7 +37,6 @@ class Case:
     layers: int
     heads: int
     attention_dropout: float = 0.0
-    lengths: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -111,39 +104,6 @@ def batch(case: Case, seed: int) -> dict[str, Tensor]:
         for text in made.values():
             text[: case.sentences // 3, case.length * 2 // 3 :] = PAD
     return made
-
-
-def batches(case: Case, settings: Settings) -> list[dict[str, Tensor]]:
-    """What a training step reads: one random batch, or, with ``case.lengths``, three of random tokens with the sentence
-    lengths of a real training set, made up as fairseq makes them: those at the quartiles of an epoch's, which fairseq
-    orders from short to long sentences.
-
-    Lengths decide what attention costs in translation: how short the rows are and how much of a batch is padding.
-    ``<mirror>/<case.lengths>.{de,en}.gz`` holds the length of each sentence, its end mark included, one a line.
-
-    Raises:
-        UsageError: the lengths are not there.
-    """
-    if case.lengths is None:
-        return [batch(case, settings.seed)]
-    paths = [Path(settings.mirror or "") / f"{case.lengths}.{language}.gz" for language in ("de", "en")]
-    if settings.mirror is None or not all(path.is_file() for path in paths):
-        raise UsageError(f"needs the lengths {case.lengths}.*.gz: set GPAM_MIRROR to the folder that has them")
-    source, target = (np.array(gzip.decompress(path.read_bytes()).split(), dtype=np.int64) for path in paths)
-    longest = np.maximum(source, target)
-    kept = np.flatnonzero(longest <= case.tokens)
-    order = kept[np.lexsort((target[kept], source[kept]))]
-    made = data_utils.batch_by_size(
-        order, num_tokens_fn=lambda index: longest[index], max_tokens=case.tokens, required_batch_size_multiple=8
-    )
-    generator = torch.Generator().manual_seed(settings.seed)
-
-    def tokens(lengths: np.ndarray) -> Tensor:
-        drawn = torch.randint(FIRST, case.vocabulary, (len(lengths), int(lengths.max())), generator=generator)
-        return drawn.masked_fill(torch.arange(drawn.shape[1]) >= torch.from_numpy(lengths)[:, None], PAD)
-
-    chosen = [made[len(made) * quarter // 4] for quarter in (1, 2, 3)]
-    return [{"source": tokens(source[rows]), "target": tokens(target[rows])} for rows in chosen]
 
 
 def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:

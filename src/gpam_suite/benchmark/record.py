@@ -27,7 +27,7 @@ def write(
         "case": name,
         "kind": kind,
         "shape": dict(shape),
-        "settings": {key: value for key, value in asdict(settings).items() if key != "mirror"},
+        "settings": asdict(settings),
         "hardware": environment.hardware(),
         "versions": {package: environment.versions()[package] for package in PACKAGES},
         "git": environment.git(),

@@ -94,5 +94,4 @@ def _settings(cfg: DictConfig) -> Settings:
         repeats=whole_number(cfg.repeats, 1, "repeats"),
         seed=whole_number(cfg.seed, 0, "seed"),
         device=device,
-        mirror=cfg.paths.mirror,
     )
