@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from gpam_fairseq.trainer import checkpoints
 from gpam_fairseq.trainer.checkpoints import exact_checkpoints
 
 import pytest
@@ -29,6 +30,24 @@ def test_a_resumed_training_goes_on_with_the_float32_parameters(lines, tmp_path)
     assert all(torch.equal(own, own.bfloat16().to(own.dtype)) for own in model.values())  # fairseq's part is rounded
     assert any(not torch.equal(own, own.bfloat16().float()) for own in whole)
     assert all(torch.equal(own, other) for own, other in zip(whole, stopped, strict=True))
+
+
+def test_a_resumed_training_knows_what_it_waited_for_and_how_far_its_losss_scale_was():
+    """Early stopping's count, and in float16 the updates since the scale was last changed."""
+    counts = {"_iter": 7, "_last_overflow_iter": 3, "_last_rescale_iter": 5, "_overflows_since_rescale": 1}
+    kept = {"early_stop": {"best": 1.5, "num_runs": 2}, "scaler": counts}
+    extra = {"gpam_suite": kept, "train_iterator": {"iterations_in_epoch": 4}}
+    scaler, stops_early = SimpleNamespace(**dict.fromkeys(counts, 0)), SimpleNamespace()
+    load_checkpoint = checkpoints._recalling(lambda trainer: extra, stops_early)
+    assert load_checkpoint(SimpleNamespace(optimizer=SimpleNamespace(scaler=scaler))) is extra
+    assert vars(stops_early) == kept["early_stop"] and vars(scaler) == counts
+
+
+def test_a_checkpoint_is_copied_where_links_are_not_to_be_had(tmp_path, monkeypatch):
+    (tmp_path / "one").write_bytes(b"weights")
+    monkeypatch.setattr(checkpoints.os, "link", lambda *_: (_ for _ in ()).throw(OSError("no links here")))
+    assert checkpoints._copy(str(tmp_path / "one"), str(tmp_path / "other"))
+    assert (tmp_path / "other").read_bytes() == b"weights" and len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
