@@ -350,6 +350,27 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
 
 
+def test_in_translation_modules_and_layers_are_named_by_their_stack(tmp_path):
+    modules = {
+        "encoder.layers.0.self_attn": {"role": "encoder", "layer": 0, "negative_mass": [0.1]},
+        "decoder.layers.0.encoder_attn": {"role": "cross", "layer": 0, "negative_mass": [0.1]},
+        "decoder.layers.0.self_attn": {"role": "decoder", "layer": 0, "negative_mass": [0.1]},
+    }
+    streams = {stack: {"residual": [0.9, 0.5]} for stack in ("encoder", "decoder")}
+    own = {f"{kind}/{path}": 0.5 for path in modules for kind in ("query", "lambda_pos", "lambda_neg")}
+    made = [
+        make_record(task="nmt", model=model, gradient_norms=own, learned_scalars=own)
+        for model in ("softmax", "dagpam_trainable")
+    ]
+    for record in store(tmp_path, *made):
+        append_history(record.folder, {"update": 1, "split": "gradient", **own})
+    (found,) = read_aggregates(tmp_path)
+    analyses = {record.folder: {"modules": modules, "streams": streams} for record in found.records}
+    panels = painted(inside_models(found, found.row_of("dagpam_trainable", seeds=1), analyses, "some"))
+    named = [[tick.get_text() for tick in axes.get_xticklabels()] for axes in panels[:5]]
+    assert named == [["e1", "d1", "x1"]] * 3 + [["e0", "e1", "d0", "d1"], ["e1", "d1", "x1"]]
+
+
 def test_the_main_table_has_claims_that_are_no_row_of_the_paper_behind_its_rows(tmp_path):
     experiment(tmp_path, seven(EFFECT))
     for name in ("multi30k_de_en", "iwslt14_partial_post_ln"):  # the second is secondary

@@ -20,6 +20,7 @@ from gpam_suite.stats.aggregate import Aggregate, Row
 
 _THIN = {"linewidth": 0.7, "alpha": 0.8}
 _MODULES = "Attention module, first to last"
+_LETTERS = {"encoder": "e", "decoder": "d", "cross": "x"}
 Seeds = Sequence[Sequence[float]]
 
 
@@ -70,9 +71,18 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
             axes.set_title(title)
             axes.set_xlabel(_MODULES)
             axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        residual.set_xlabel("Layer of the encoder, then of the decoder" if parallel else "Layer (0: the embeddings)")
+        residual.set_xlabel("Layer (0: the embeddings)")
         over_training.set_xlabel("Updates")
         over_training.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+        if parallel:
+            first, *_ = looked[row]
+            modules = [f"{_LETTERS[module['role']]}{module['layer'] + 1}" for module in in_order(first["modules"])]
+            for axes in (lambdas, sums, negative, by_module):
+                axes.set_xticks(range(1, 1 + len(modules)), modules)
+            layers = [
+                (stack, layer) for stack, own in first["streams"].items() for layer in range(len(own["residual"]))
+            ]
+            residual.set_xticks(range(len(layers)), [f"{_LETTERS[stack]}{layer}" for stack, layer in layers])
         legend_below(figure)
 
     what = (
@@ -84,8 +94,8 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
     )
     if parallel:
         what += (
-            "Modules, each by layer: the encoder's, the decoder's own, cross attention. Layers: of each stack, "
-            "embeddings first. "
+            "Modules by layer: of the encoder (e), the decoder's own (d), cross attention (x). Layers: of each stack, "
+            "0 is the embeddings. "
         )
     what += FROM_RECORDS
     return Plot(name, what, 6.6, paint)
