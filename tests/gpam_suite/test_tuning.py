@@ -20,7 +20,8 @@ def tried(results, *perplexities, **config):
     (record,) = store(results / "tuning", run if perplexities else failed(run))
     add_config(record, **{"fairseq__model__dropout": 0.1, **config})
     for update, perplexity in enumerate(perplexities, start=1):
-        append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": perplexity})
+        row = {"update": update, "split": "valid", "epoch": update, "token_perplexity": perplexity}
+        append_history(record.folder, row)
 
 
 def tuned(results):
@@ -94,12 +95,12 @@ def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
 
 
 def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
-    for updates, most, perplexity in ((4000, 1024, 12.0), (2000, 2048, 13.0), (4000, 2048, 11.0)):
+    for updates, most, *found in ((4000, 1024, 12.0), (2000, 2048, 13.0), (4000, 2048, 12.0, 11.0)):
         own = {"lr": [0.002], "max_update": updates}
-        tried(tmp_path, perplexity, fairseq__optimization=own, fairseq__dataset__max_tokens=most)
+        tried(tmp_path, *found, fairseq__optimization=own, fairseq__dataset__max_tokens=most)
     text = "\n".join(tuning(tmp_path))
-    short, long = text.split("8.2 million tokens of training:\n")
-    assert "4.1 million tokens of training:\n" in short
+    short, long = text.split(", 2 epochs:\n")
+    assert ", 1 epoch:\n" in short
     assert "| 0.002 | 0.1 | 1,024 | **12.00** |" in short and "| 0.002 | 0.1 | 2,048 | 13.00 |" in short
     assert "| 0.002 | 0.1 | 2,048 | 11.00 |" in long and "Best of" not in long
 

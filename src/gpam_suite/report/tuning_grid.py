@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from gpam_suite.common.formatting import number
+from gpam_suite.common.formatting import number, plural
 from gpam_suite.common.markup import inert, markdown
 from gpam_suite.records.folder import read_records
 from gpam_suite.report.model_looks import look_of_model
@@ -36,8 +36,8 @@ def grids(results: Path) -> dict[tuple[str, str], str]:
     found = {}
     for (label, recipe), lengths in read_grids(results).items():
         tables = []
-        for tokens, own in lengths.items():
-            said = f", at most {tokens / 1e6:.1f} million tokens of training" if len(lengths) > 1 else ""
+        for length, own in lengths.items():
+            said = f", {plural(length.epochs, 'epoch')}" if len(lengths) > 1 else ""
             every = [setting.cells() for grid in lengths.values() for setting in grid]
             titles = [title for title in every[0] if title in _ALWAYS or len({cells[title] for cells in every}) > 1]
             for norm in dict.fromkeys(setting.layer_norm for setting in own):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.config.run_paths import CONFIG
-from gpam_suite.records.folder import Record, read_records
+from gpam_suite.records.folder import Record, read_history, read_records
 from gpam_suite.records.settings import all_settings, tokens_per_update
 from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS
 from gpam_suite.stats.curves import validation
@@ -33,6 +33,13 @@ class Setting(NamedTuple):
             "Tokens an update": f"{self.batch:,}" if self.batch else MISSING,
             "Decay": self.decay,
         }
+
+
+class Length(NamedTuple):
+    """Of training: at most so many tokens, in so many epochs, of which the last may be a part."""
+
+    tokens: int
+    epochs: int
 
 
 Grid = dict[Setting, dict[str, float | None]]
@@ -87,14 +94,19 @@ def tokens_seen(record: Record, updates: int) -> int:
     return (tokens_per_update(all_settings(record)) or 0) * updates
 
 
-def read_grids(results: Path) -> dict[tuple[str, str], dict[int, Grid]]:
-    """Label of a data set and recipe to tokens of training to what was found; softmax comes before the other models."""
+def _epochs(record: Record) -> int:
+    """In which epoch the last validation was; 0 without one."""
+    return max((row.get("epoch") or 0 for row in read_history(record.folder) if row.get("split") == "valid"), default=0)
+
+
+def read_grids(results: Path) -> dict[tuple[str, str], dict[Length, Grid]]:
+    """Label of a data set and recipe to length of training to what was found; softmax comes before the other models."""
     runs: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for record in sorted(read_records(Path(results) / FOLDER), key=lambda record: record["model"] != BASELINE):
         tokens = tokens_seen(record, all_settings(record).get("fairseq.optimization.max_update", 0))
         lengths = runs.setdefault((record["dataset_label"], record["recipe"]), {})
         lengths.setdefault(tokens, []).append(record)
     return {
-        of: {tokens: grid(records) for tokens, records in sorted(lengths.items())}
+        of: {Length(tokens, max(map(_epochs, records))): grid(records) for tokens, records in sorted(lengths.items())}
         for of, lengths in sorted(runs.items())
     }
