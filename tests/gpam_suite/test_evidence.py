@@ -120,6 +120,22 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
     assert all({f"paths.data={tmp_path}/data", "paths.offline=True"} <= set(call) for call in calls)  # as it was asked
 
 
+def test_a_part_from_before_the_fast_step_is_run_without_it(tmp_path):
+    parts = plan(old="1", new="1")
+    parts["old"]["fast"] = False
+    found = evidence.unresolved(config(tmp_path, plan=parts))
+    assert [found[name]["multiruns"][0].endswith(" gpu.fast=false") for name in ("old", "new")] == [True, False]
+
+
+def test_an_analysis_that_fails_is_told_when_all_runs_have_ended(tmp_path, monkeypatch):
+    parts = plan(shown="3")
+    del parts["shown"]["folder"]
+    calls = called(monkeypatch, lambda script, _: int(script == "analyse.py"))
+    with pytest.raises(RunFailed, match="all runs have a result, but looking into them failed"):
+        evidence.evidence(config(tmp_path, plan=parts, parts=["shown"]))
+    assert [call[0] for call in calls] == ["train.py", "analyse.py"]
+
+
 @pytest.mark.parametrize(
     "changes, sentence",
     [

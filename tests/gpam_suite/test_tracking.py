@@ -54,6 +54,17 @@ def said(offline):
     return found, names
 
 
+def test_a_row_of_the_history_is_sent_once(tmp_path):
+    sent = []
+    tracker = Tracker(composed("experiment=lm_laptop", *places(tmp_path), "tracking.mode=offline"), tmp_path)
+    tracker.run = SimpleNamespace(log=sent.append)
+    for update in (1, 2):
+        append_history(tmp_path, {"update": update, "split": "train", "loss_bits": 9.5})
+        tracker.update()
+        tracker.update()
+    assert [row["update"] for row in sent] == [1, 2] and sent[0]["train/loss_bits"] == 9.5
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return tracked(tmp_path_factory.mktemp("finished"))
