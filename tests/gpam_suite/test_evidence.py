@@ -197,7 +197,8 @@ def test_a_failed_member_does_not_end_the_queue(monkeypatch, tmp_path):
 def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     """A real queue of one run, from a folder of its own at first: paths that are relative begin there."""
     text = write_text(tmp_path / "text")
-    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=120"])
+    often = [f"fairseq.{key}_interval_updates=10" for key in ("dataset.validate", "checkpoint.save")]
+    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=120", *often])
     words = [f"+plan.some={{folder:tuning,multiruns:['{line}']}}", "parts=[some]"]
     places = [f"paths.results={tmp_path}/results", f"paths.data={tmp_path}/data"]
     command = [sys.executable, str(ROOT / "scripts" / "evidence.py"), *words]
