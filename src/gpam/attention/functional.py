@@ -11,6 +11,7 @@ fused backends: it raises an error.  ``torch.func`` gets the plain formula, whic
 
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,82 +54,20 @@ _RUN: dict[str, Callable[[Problem], Tensor]] = {
 
 
 def dual_softmax(
-    q: Tensor,
-    q_neg: Tensor,
-    k: Tensor,
-    v: Tensor,
-    weight_pos: Weight,
-    weight_neg: Weight,
-    *,
-    key_padding_mask: Tensor | None = None,
-    causal: bool = False,
-    attn_mask: Tensor | None = None,
-    dropout: float = 0.0,
-    dropout_on: str = "branches",
-    backend: str = "auto",
+    q: Tensor, q_neg: Tensor, k: Tensor, v: Tensor, weight_pos: Weight, weight_neg: Weight, **options: Any
 ) -> Tensor:
     """Dual softmax attention ``(weight_pos P+ - weight_neg P-) V`` with shared keys and values.
 
     ``P+ = softmax(q k^T / sqrt(d) + mask)``, ``P- = softmax(q_neg k^T / sqrt(d) + mask)``; daGPAM (arXiv 2410.15578)
-    is ``weight_pos = 1 + lambda_pos``, ``weight_neg = lambda_neg``.
-
-    Args:
-        q, q_neg: ``[batch, heads, target, head_dim]``.
-        k, v: ``[batch, heads, source, head_dim]``; the last size of ``v`` may differ.
-        weight_pos, weight_neg: a number, a 0-dim tensor, a ``[heads]`` tensor, or a tensor broadcastable to
-            ``[batch, heads, target, 1]``; gradients flow where they are required.
-        key_padding_mask: bool ``[batch, source]``, True = padding.
-        causal: the targets are the last positions of the source, and see none behind their own.
-        attn_mask: broadcastable to ``[batch, heads, target, source]``: bool, True = hidden, or floats that are added to
-            the scores.  It, and causal targets that are fewer than the sources, go through "sdpa" or "reference".
-        dropout: probability; the caller passes 0 in evaluation.
-        dropout_on: "branches" draws one mask for each of P+ and P-, "combined" one mask for ``weight_pos P+ -
-            weight_neg P-``.  They are different models.  Masks follow from torch's global generator.
-        backend: "auto" (see :func:`choose_backend`) or a name in ``BACKENDS`` or ``GPU_BACKENDS``.
-
-    Returns:
-        ``[batch, heads, target, value_dim]``.
-
-    Raises:
-        UsageError: shapes, dtypes or options that do not fit together.
+    is ``weight_pos = 1 + lambda_pos``, ``weight_neg = lambda_neg``. ``options`` (masks, dropout,
+    backend) as in :func:`sum_of_softmaxes`.
     """
-    return sum_of_softmaxes(
-        (q, q_neg),
-        k,
-        v,
-        (weight_pos, -weight_neg),
-        key_padding_mask=key_padding_mask,
-        causal=causal,
-        attn_mask=attn_mask,
-        dropout=dropout,
-        dropout_on=dropout_on,
-        backend=backend,
-    )
+    return sum_of_softmaxes((q, q_neg), k, v, (weight_pos, -weight_neg), **options)
 
 
-def softmax_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    key_padding_mask: Tensor | None = None,
-    causal: bool = False,
-    attn_mask: Tensor | None = None,
-    dropout: float = 0.0,
-    backend: str = "auto",
-) -> Tensor:
-    """Softmax attention ``softmax(q k^T / sqrt(d) + mask) V``; arguments as in :func:`dual_softmax`."""
-    return sum_of_softmaxes(
-        (q,),
-        k,
-        v,
-        (1.0,),
-        key_padding_mask=key_padding_mask,
-        causal=causal,
-        attn_mask=attn_mask,
-        dropout=dropout,
-        backend=backend,
-    )
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """Softmax attention ``softmax(q k^T / sqrt(d) + mask) V``; ``options`` as in :func:`sum_of_softmaxes`."""
+    return sum_of_softmaxes((q,), k, v, (1.0,), **options)
 
 
 def sum_of_softmaxes(
@@ -151,7 +90,22 @@ def sum_of_softmaxes(
         keys: one ``[batch, heads, source, head_dim]`` tensor for all branches, or one a branch (differential
             attention, arXiv 2410.05258).
         v: ``[batch, heads, source, value_dim]``.
-        weights: the ``c_j`` with their signs; kinds, and the other arguments, as in :func:`dual_softmax`.
+        weights: the ``c_j`` with their signs, each a number, a 0-dim tensor, a ``[heads]`` tensor, or a tensor
+            broadcastable to ``[batch, heads, target, 1]``; gradients flow where they are required.
+        key_padding_mask: bool ``[batch, source]``, True = padding.
+        causal: the targets are the last positions of the source, and see none behind their own.
+        attn_mask: broadcastable to ``[batch, heads, target, source]``: bool, True = hidden, or floats that are added to
+            the scores.  It, and causal targets that are fewer than the sources, go through "sdpa" or "reference".
+        dropout: probability; the caller passes 0 in evaluation.
+        dropout_on: "branches" draws one mask for each branch, "combined" one for their weighted sum.  They are
+            different models.  Masks follow from torch's global generator.
+        backend: "auto" (see :func:`choose_backend`) or a name in ``BACKENDS`` or ``GPU_BACKENDS``.
+
+    Returns:
+        ``[batch, heads, target, value_dim]``.
+
+    Raises:
+        UsageError: shapes, dtypes or options that do not fit together.
 
     Under autocast everything is computed in its dtype, as by PyTorch's own attention.
 
