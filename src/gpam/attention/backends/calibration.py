@@ -72,9 +72,14 @@ def path() -> Path:
     return library.path().with_name(f"backends-{hashlib.sha256('|'.join(words).encode()).hexdigest()[:12]}.json")
 
 
+def _library() -> str | None:
+    """The compiled library that is there."""
+    return library.path().name if library.load() is not None else None
+
+
 def of_machine() -> Choices:
     """This machine's measurement, else nothing but whether the library is there."""
-    there = library.path().name if library.load() is not None else None
+    there = _library()
     found = Choices.read(path())
     return found if found is not None and found.library == there else Choices(there, {})
 
@@ -111,14 +116,14 @@ def keep(path: Path, *, resumed: bool, write: bool = True) -> Choices:
         if write:
             current().write(path)
         return current()
-    there = library.path().name if library.load() is not None else None
+    there = _library()
     use(before if before.library in (None, there) else dataclasses.replace(before, library=None))
     return current()
 
 
 def measure() -> Choices:
     """Time the backends that may be fastest, on calls of every kind, forward and backward, float32, one thread."""
-    there = library.path().name if library.load() is not None else None
+    there = _library()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

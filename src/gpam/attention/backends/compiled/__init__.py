@@ -17,6 +17,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from gpam.attention.backends.choice import KEPT_BYTES
 from gpam.attention.backends.compiled.library import Call, dropout_numbers, load, rows
 from gpam.attention.backends.dropout import drawn_seed
 from gpam.attention.backends.problem import Problem, rows_together
@@ -24,8 +25,6 @@ from gpam.attention.backends.tiled import materialised
 from gpam.attention.backends.tiling import padded
 from gpam.attention.backends.workspace import POOL
 from gpam.autograd import once_differentiable
-
-KEPT_BYTES = 150 << 20  # of probabilities that a call keeps for its backward pass; beyond it computes them again
 
 
 def takes(problem: Problem) -> bool:
