@@ -48,7 +48,7 @@ def places(stacks: Sequence[Hashable]) -> Iterator[Place]:
 
 
 def stack_of(role: Role, path: str) -> tuple[Role, str]:
-    """To which stack of a model the module at ``path`` belongs: to those of its role whose paths differ in numbers."""
+    """The stack of the module at ``path`` of any model: the modules of its role whose paths differ in numbers alone."""
     return role, re.sub(r"\d+", "", path)
 
 

@@ -169,9 +169,10 @@ def attention(
         query = query * (scaling * query.shape[-1] ** 0.5)  # a mechanism divides by the root itself
     mechanism.set_dropout(dropout)
     causal = is_causal and attention_mask is None and query.shape[2] > 1
+    cached = mechanism.site.role == "decoder" and key.shape[2] > query.shape[2]
     if causal:  # as in torch's sdpa, query i is at key i: keys behind the last are a static cache's empty places
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
-    elif mechanism.site.role == "decoder" and attention_mask is not None and runs_as_called():
+    elif cached and attention_mask is not None and runs_as_called():
         filled = _filled(attention_mask)  # a mechanism takes the last keys for the targets' own
         key, value = key[:, :, :filled], value[:, :, :filled]
     output, weights = mechanism(
