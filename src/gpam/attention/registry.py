@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any, get_args
 
 from gpam.attention.base import Mechanism
@@ -63,7 +64,7 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
 
     ``options`` is a mapping of option values or the checked options of :func:`options_of`.
     """
-    whole = all(isinstance(number, int) for number in (site.num_heads, site.embed_dim))
+    whole = all(isinstance(number, Integral) for number in (site.num_heads, site.embed_dim))
     if not whole or site.num_heads < 1 or site.embed_dim < 1 or site.embed_dim % site.num_heads:
         raise UsageError(
             f"got {site.num_heads!r} attention heads for a width of {site.embed_dim!r}, wanted a whole number that "

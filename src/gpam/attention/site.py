@@ -1,6 +1,7 @@
 """Where in a network a mechanism stands."""
 
 import dataclasses
+from numbers import Real
 from typing import Literal
 
 from gpam.errors import UsageError
@@ -27,7 +28,7 @@ class Site:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
+        if not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
             raise UsageError(f"attention dropout: got {self.dropout!r}, wanted a number from 0 to below 1")
 
     @property
