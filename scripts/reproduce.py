@@ -46,6 +46,8 @@ def main() -> int:
     gpus = visible_gpus()
     scale = arguments.scale or ("paper" if gpus else "laptop")
     arguments.seeds = arguments.seeds or ("1" if arguments.sweep else "1,2,3")
+    if not arguments.sweep:
+        arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
     complaint = wrong(scale, gpus, arguments, overrides)
     if complaint:
         print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
@@ -71,9 +73,8 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
     if arguments.sweep and arguments.models:
         return f"MODELS: got '{arguments.models}', wanted none, as a sweep is over the lambdas of one model, dagpam"
-    arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
-    known = all_models()
-    if not (models := model_names(arguments.models)):
+    known, models = all_models(), model_names(arguments.models)
+    if not (models or arguments.sweep):
         return f"MODELS: got '{arguments.models}', wanted some of {', '.join(known)}, or all"
     for model in models:
         if model not in known:

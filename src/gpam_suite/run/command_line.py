@@ -59,10 +59,9 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             raise UsageError(
                 "launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
             )
-        options = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
-        options |= set(OmegaConf.load(CONFIGS / f"{_root}.yaml"))
-        for word in sys.argv[1:]:
-            if word.startswith("--") and (name := word[2:].partition("=")[0]) in options:
+        for word in (word for word in sys.argv[1:] if word.startswith("--")):
+            name = word[2:].partition("=")[0]
+            if name in _groups() or name in OmegaConf.load(CONFIGS / f"{_root}.yaml"):
                 raise UsageError(f"got '{word}', wanted {name}=VALUE, without dashes")
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
@@ -170,9 +169,14 @@ def _meant_key(text: str) -> str:
     every = set().union(*known.values())
     places = [name.rpartition(".") for name in (every if above else known[files[0]]) if name != key]
     beside = {f"{above}.{name}" if above else name for place, _, name in places if place == above}
-    beside |= set() if above else {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+    beside |= set() if above else _groups()
     below = [name for name in every if name.endswith(f".{leaf}") and name != key]
     return did_you_mean(key, beside) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
+
+
+def _groups() -> set[str]:
+    """What is chosen by name, such as ``model``."""
+    return {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
 
 
 def _tree(file: Path) -> dict[str, Any]:

@@ -79,10 +79,9 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
             modules = [f"{_LETTERS[module['role']]}{module['layer'] + 1}" for module in in_order(first["modules"])]
             for axes in (lambdas, sums, negative, by_module):
                 axes.set_xticks(range(1, 1 + len(modules)), modules)
-            layers = [
-                (stack, layer) for stack, own in first["streams"].items() for layer in range(len(own["residual"]))
-            ]
-            residual.set_xticks(range(len(layers)), [f"{_LETTERS[stack]}{layer}" for stack, layer in layers])
+            behind = {_LETTERS[stack]: len(own["residual"]) for stack, own in first["streams"].items()}
+            layers = [f"{letter}{layer}" for letter, count in behind.items() for layer in range(count)]
+            residual.set_xticks(range(len(layers)), layers)
         legend_below(figure)
 
     what = (
