@@ -21,7 +21,7 @@ class UsageError(ValueError):
 
 def did_you_mean(got: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the closest of ``choices``, else the empty string."""
-    close = difflib.get_close_matches(str(got), [str(choice) for choice in choices], n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(got), [str(choice) for choice in choices], n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -353,6 +353,20 @@ def test_tensors_of_another_shape_are_named(case):
 
 
 @every_name
+def test_an_empty_batch_has_an_empty_output_and_gradients_of_zero(case):
+    called = Called(case, dropout=0.1)
+    called.mechanism.train()
+    given = inputs(batch=0).map(lambda tensor: tensor.requires_grad_())
+    for need_weights in (False, True):
+        for causal in (False, True):
+            padding = torch.zeros(0, 5, dtype=torch.bool)
+            output, _ = called(given, key_padding_mask=padding, causal=causal, need_weights=need_weights)
+            assert output.shape == (0, 5, EMBED)
+            output.sum().backward()
+    assert all(not p.grad.any() for p in called.mechanism.parameters() if p.grad is not None)
+
+
+@every_name
 @pytest.mark.parametrize("wrong", [torch.zeros(1, 5).bool(), torch.zeros(5, 3).bool(), torch.ones(3, 5)])
 def test_a_wrong_padding_mask_is_named_whatever_is_asked_for(case, wrong):
     called, given = Called(case), inputs()

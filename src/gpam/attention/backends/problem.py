@@ -191,9 +191,9 @@ def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values
             )
     if tuple(values.shape[:2]) != (batch, heads):
         raise UsageError(f"values must have batch {batch} and {heads} heads as queries do, got {list(values.shape)}")
-    if min(batch, heads, target, head_dim, *values.shape) == 0:
+    if min(heads, target, head_dim, *values.shape[1:]) == 0:
         raise UsageError(
-            f"no dimension may be empty, got queries {list(queries[0].shape)}, values {list(values.shape)}"
+            f"only the batch may be empty, got queries {list(queries[0].shape)}, values {list(values.shape)}"
         )
 
 
