@@ -12,7 +12,7 @@ TASK    ?= lm
 # A setting reaches a recipe as a variable of the environment, "$$SEEDS", and never as words of the shell's or of make's
 # (SEEDS='1; touch x', SEEDS='$(shell touch x)'): a quoted variable's value is read by nobody but the script it is for.
 # Any other name on make's command line could be one of make's own (SHELL, MAKE, RUN), whose value is run: it is refused.
-override SETTINGS := PYTHON VENV SEEDS MODELS SCALE RESULTS JOBS CASES EXTRAS TORCH_INDEX EXTRA EXPERIMENT MODEL GPU PARTS TRIALS TASK ADVISORIES A B GPAM_MIRROR
+override SETTINGS := PYTHON VENV SEEDS MODELS SCALE RESULTS JOBS CASES EXTRAS TORCH_INDEX EXTRA EXPERIMENT MODEL GPU PARTS TRIALS TASK A B GPAM_MIRROR
 # (A stands for each name in turn: inside of foreach its own name is hidden, so it has to be a declared one.)
 override GIVEN := $(foreach A,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(A)))),$(A)))
 ifneq ($(filter-out $(SETTINGS),$(GIVEN)),)
@@ -104,8 +104,8 @@ soak: setup ## the promises of docs/reliability.md at full count, and the page (
 lock: ## requirements.lock anew from constraints.txt: every pinned package with the hashes of its files
 	@"$$PYTHON" scripts/lock.py
 
-audit: setup ## is what is installed what was locked, byte for byte, and is a weakness of it known? [ADVISORIES=folder]
-	@$(RUN) scripts/audit.py "$$ADVISORIES"
+audit: setup ## is what is installed what was locked, byte for byte, and is a weakness of it known?
+	@$(RUN) scripts/audit.py
 
 search: setup ## Optuna looks for lambda- and lambda+ on the validation set: EXPERIMENT=lm_laptop MODEL=dagpam TRIALS=20
 	@$(MORE) $(RUN) scripts/search.py experiment="$$EXPERIMENT" model="$$MODEL" trials="$$TRIALS" paths.results="$$RESULTS" $$EXTRA

@@ -1,10 +1,8 @@
 """What is installed against what was locked, offline; then the lock against a database of known weaknesses.
 
-    python scripts/audit.py [FOLDER]
-
 The first half needs no network: every package has its pinned version, nothing unpinned is there, and every installed
 file has the hash that its package says. The second asks PyPI's database through pip-audit, in an environment of its
-own, or reads the advisories in FOLDER: a checkout of PyPA's advisory database, for machines without a network.
+own.
 """
 
 import argparse
@@ -16,14 +14,10 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import yaml
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 AUDIT = "pip-audit==2.10.1"
@@ -32,16 +26,14 @@ FAILED = 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", default="", help="a checkout of PyPA's advisory database")
-    folder = parser.parse_args().folder
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     wrong = [sentence for package in importlib.metadata.distributions() for sentence in complaints(package)]
     for sentence in sorted(wrong):
         print(f"audit: {sentence}", file=sys.stderr)
     if wrong:
         return FAILED
     print("audit: what is installed is what was locked, byte for byte", flush=True)
-    return advisories(Path(folder)) if folder else weaknesses()
+    return weaknesses()
 
 
 def complaints(package: importlib.metadata.Distribution) -> list[str]:
@@ -58,7 +50,7 @@ def complaints(package: importlib.metadata.Distribution) -> list[str]:
 
 @cache
 def pins() -> dict[str, str]:
-    """Package to its pinned version; read once, as every package and every advisory asks."""
+    """Package to its pinned version; read once, as every package asks."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     found = (line.partition("==") for line in lines)
     return {canonicalize_name(name): version for name, _, version in found if version}
@@ -75,7 +67,7 @@ def weaknesses() -> int:
         python = Path(folder) / "bin" / "python"
         tools = [python, "-m", "pip", "install", "--quiet", AUDIT]
         if subprocess.run(tools, check=False).returncode:  # which has said why
-            print(f"audit: {AUDIT} cannot be installed; without a network give a folder of advisories", file=sys.stderr)
+            print(f"audit: {AUDIT} cannot be installed, so no database was asked", file=sys.stderr)
             return FAILED
         asked = [python, "-m", "pip_audit", "--strict", "--disable-pip", "--no-deps", "--progress-spinner", "off"]
         ended = subprocess.run(
@@ -86,45 +78,6 @@ def weaknesses() -> int:
     if ended.returncode:
         print(f"audit: weaknesses are found, or not asked for where no database answers ({lines[-1]})", file=sys.stderr)
     return FAILED if ended.returncode else 0
-
-
-def advisories(folder: Path) -> int:
-    """The pins against every advisory in ``folder/vulns/<package>/*.yaml`` (the OSV format)."""
-    every = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("vulns/*/*.yaml"))]
-    if not every:
-        print(f"audit: no vulns/*/*.yaml in {folder}; wanted a checkout of PyPA's advisory database", file=sys.stderr)
-        return FAILED
-    pinned = pins()
-    found = [
-        f"{name} {pinned[name]} has {advisory['id']} ({', '.join(advisory.get('aliases', []))})"
-        for advisory in every
-        if not advisory.get("withdrawn")
-        for of in advisory["affected"]
-        if (name := canonicalize_name(of["package"]["name"])) in pinned and affects(of, pinned[name])
-    ]
-    for sentence in found:
-        print(f"audit: {sentence}", file=sys.stderr)
-    last = max(str(advisory["modified"])[:10] for advisory in every)
-    print(f"audit: {len(pinned)} pins, {len(every)} advisories up to {last}, {len(found)} that apply")
-    return FAILED if found else 0
-
-
-def affects(of: Mapping[str, Any], version: str) -> bool:
-    """Whether ``version`` is listed as affected, or lies in a range of versions."""
-    mine = Version(version)
-    for span in of.get("ranges", []):
-        inside = False
-        for event in span["events"] if span["type"] == "ECOSYSTEM" else []:
-            ((kind, border), *_) = event.items()
-            if kind == "introduced":
-                inside = inside or mine >= Version(border)
-            elif kind == "last_affected":
-                inside = inside and mine <= Version(border)
-            else:
-                inside = inside and mine < Version(border)
-        if inside:
-            return True
-    return version in of.get("versions", [])
 
 
 if __name__ == "__main__":

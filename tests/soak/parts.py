@@ -61,7 +61,6 @@ PARTS = (
     Part("members", "soak.memory:members", _MEMORY % "members"),
     Part("drawn-input", "fuzzing.full:drawn", _CASES),
     Part("guided-input", "fuzzing.full:guided", _CASES),
-    Part("audited", "soak.audit:advisories", "{pins} pins, {advisories:,} advisories up to {last}: none applies"),
 )
 
 
