@@ -16,7 +16,7 @@ from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
 from gpam_suite.inside.depth import analyse_depth
 from gpam_suite.inside.hulls import analyse_hulls
-from gpam_suite.inside.models import each_run, finished_runs, opened
+from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import SPLIT, Text, pairs_given, pairs_of, texts
 from gpam_suite.records.folder import Record
@@ -50,7 +50,6 @@ def analyse(cfg: DictConfig) -> list[Path]:
 
 def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
     """A run whose checkpoint or data is not there is left out, and keeps what was found before."""
-    finished = finished_runs(results, cfg.only)
     pairs = OmegaConf.to_container(cfg.pairs)
 
     def work(record: Record) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
         translates = record["task"] == NMT.name
         return found | ({"alignment": alignment(model, run.task, run.prepared, pairs)} if translates else {})
 
-    return each_run(results, finished, store.FOLDER, work, lambda found: not cfg.again)
+    return each_run(results, cfg.only, store.FOLDER, work, lambda found: not cfg.again)
 
 
 def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, Any]:

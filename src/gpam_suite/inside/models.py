@@ -22,28 +22,23 @@ from gpam_suite.records.folder import Record, read_records
 log = logging.getLogger(__name__)
 
 
-def finished_runs(results: Path, experiment: str | None) -> list[Record]:
-    """The finished runs below ``results``, or of one experiment.
-
-    Raises:
-        UsageError: no such experiment.
-    """
-    return [record for record in read_records(results, experiment) if record["status"] == "finished"]
-
-
 def each_run(
     results: Path,
-    finished: list[Record],
+    experiment: str | None,
     folder: str,
     work: Callable[[Record], dict[str, Any]],
     kept: Callable[[dict[str, Any]], bool],
 ) -> Iterator[Path]:
-    """Do ``work`` for each of ``finished`` and leave what it finds, behind what tells the run from others, as
-    ``<results>/<folder>/<path of the run>.json``.
+    """Do ``work`` for each finished run below ``results``, or of one experiment, and leave what it finds, behind what
+    tells the run from others, as ``<results>/<folder>/<path of the run>.json``.
 
     A run that ``work`` refuses with a UsageError is named and left out. What was found before for the same
     configuration stays where ``kept`` says so. Yields the files written.
+
+    Raises:
+        UsageError: no such experiment.
     """
+    finished = [record for record in read_records(results, experiment) if record["status"] == "finished"]
     for number, record in enumerate(finished, start=1):
         path, name = store.path_of_run(results, record, folder), record.folder.relative_to(results)
         before = store.read(path)

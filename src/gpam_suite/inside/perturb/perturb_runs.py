@@ -12,7 +12,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import mapping, one_of, several, whole_number
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside import store
-from gpam_suite.inside.models import each_run, finished_runs, opened
+from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced
 from gpam_suite.inside.perturb.noise import NOISE, generator, noisy
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
@@ -48,7 +48,7 @@ def perturb(cfg: DictConfig) -> list[Path]:
     def kept(found: dict[str, Any]) -> bool:
         return not cfg.again and found["settings"] == settings.get(found["task"])
 
-    written = list(each_run(results, finished_runs(results, cfg.only), store.PERTURBED, work, kept))
+    written = list(each_run(results, cfg.only, store.PERTURBED, work, kept))
     log.info("%d files of numbers", len(written))
     return written
 
