@@ -20,6 +20,7 @@ from gpam.attention import Mechanism
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark.peers import PEERS, Replaced
 from gpam_suite.common.tasks import LM, NMT
+from gpam_suite.inside.observe import ask_for_weights
 
 PAD, EOS, FIRST = 1, 2, 4  # of every fairseq dictionary: padding, the end of a sentence, the first word
 
@@ -121,10 +122,6 @@ def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:
 @contextlib.contextmanager
 def by_weights(model: nn.Module) -> Iterator[None]:
     """Within it every mechanism computes its weights and multiplies them with V: the plain way, to compare with."""
-
-    def ask_for_weights(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        return args, kwargs | {"need_weights": True}
-
     asked = [module for module in model.modules() if isinstance(module, Mechanism | Replaced)]
     hooks = [module.register_forward_pre_hook(ask_for_weights, with_kwargs=True) for module in asked]
     yield

@@ -55,7 +55,7 @@ def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
         stack, _, place = path.partition(".layers.")
         if isinstance(module, GPAMMultiheadAttention):
             own = attention[path] = {"module": module}
-            hooks.append(module.mechanism.register_forward_pre_hook(_ask_for_weights, with_kwargs=True))
+            hooks.append(module.mechanism.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
             hooks.append(module.mechanism.register_forward_hook(partial(_keep_weights, own), with_kwargs=True))
             hooks.append(module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True))
         elif stack in ("encoder", "decoder") and place.isdecimal():
@@ -69,7 +69,8 @@ def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
     return Observation(streams, {path: Seen(**own) for path, own in attention.items()})
 
 
-def _ask_for_weights(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def ask_for_weights(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """A hook before the forward pass of a mechanism, which then gives its weights as well."""
     return args, {**kwargs, "need_weights": True}
 
 
