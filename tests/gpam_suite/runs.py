@@ -59,13 +59,19 @@ def places(folder: Path) -> list[str]:
     return [f"paths.results={folder}/results", f"paths.data={folder}/data"]
 
 
-def tiny(base: Path, *overrides: str, task: str = "lm") -> DictConfig:
-    """A language model or a translation (``nmt``) that trains in seconds; text and results lie in ``base``."""
+def tiny_words(base: Path, *overrides: str, task: str = "lm") -> list[str]:
+    """The command line of a language model or a translation (``nmt``) that trains in seconds; text and results lie in
+    ``base``."""
     text = base / f"text-{task}"
     own, languages = {"lm": (TINY_LM, (None,)), "nmt": (TINY_NMT, ("cs", "en"))}[task]
     if not text.is_dir():
         write_text(text, languages)
-    return composed(*own, *places(base), f"dataset.folder={text}", *overrides)
+    return [*own, *places(base), f"dataset.folder={text}", *overrides]
+
+
+def tiny(base: Path, *overrides: str, task: str = "lm") -> DictConfig:
+    """The configuration of :func:`tiny_words`."""
+    return composed(*tiny_words(base, *overrides, task=task))
 
 
 def train_here(cfg: DictConfig) -> Path:

@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 import torch
 from record_factory import PROTOCOLS, make_record, store, tabulate
-from runs import TINY_LM, TINY_NMT, composed, places, run_here, tiny, write_text
+from runs import run_here, tiny
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -77,18 +77,16 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "files", "complaint"),
+    ("task", "files", "complaint"),
     [
-        (TINY_LM, {"cs": "test.cs", "en": "test.en"}, "second_test=again is a translation, and local_lm is not"),
-        (TINY_NMT, {"en": "test.en"}, "evaluation.second_test.cs is missing"),
-        (TINY_NMT, {"cs": "test.cs", "en": "none.en"}, "none.en could not be had"),
-        (TINY_NMT, {"cs": "test.cs", "en": "train.en"}, "its sides have 12 and 120 lines, wanted as many"),
+        ("lm", {"cs": "test.cs", "en": "test.en"}, "second_test=again is a translation, and local_lm is not"),
+        ("nmt", {"en": "test.en"}, "evaluation.second_test.cs is missing"),
+        ("nmt", {"cs": "test.cs", "en": "none.en"}, "none.en could not be had"),
+        ("nmt", {"cs": "test.cs", "en": "train.en"}, "its sides have 12 and 120 lines, wanted as many"),
     ],
 )
-def test_a_second_test_set_that_cannot_be_had_is_refused_before_training(tmp_path, kind, files, complaint):
-    write_text(tmp_path / "text", ("cs", "en"))
-    text = write_text(tmp_path / "text")
-    cfg = composed(*kind, *places(tmp_path), f"dataset.folder={text}", *second_test(text, **files))
+def test_a_second_test_set_that_cannot_be_had_is_refused_before_training(tmp_path, task, files, complaint):
+    cfg = tiny(tmp_path, *second_test(tmp_path / "text-nmt", **files), task=task)
     with pytest.raises(UsageError, match=complaint):
         run(cfg)
     assert not folder_of(cfg).exists()

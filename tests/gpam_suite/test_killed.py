@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from runs import TINY_LM, alive, places, until, write_text
+from runs import alive, tiny_words, until
 from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
@@ -66,8 +66,7 @@ def test_the_worker_of_a_killed_process_ends_too(runs):
 def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
     """SIGKILL to the process that started them, so that nothing but the system can tell them; Ctrl-C to all of them,
     also to a process that waits for a member, as there are fewer members than processes."""
-    write_text(tmp_path / "text")
-    words = [*TINY_LM, *places(tmp_path), f"dataset.folder={tmp_path}/text", "++fairseq.optimization.max_update=100000"]
+    words = tiny_words(tmp_path, "++fairseq.optimization.max_update=100000")
     words += ["++fairseq.checkpoint.save_interval_updates=100000", "++fairseq.dataset.validate_interval_updates=100000"]
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), "-m", *words, "seed=1,2"]
     command += ["launcher=joblib", f"hydra.launcher.n_jobs={2 if how == signal.SIGKILL else 3}"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from data_helpers import PLAIN, monolingual, preparations
-from runs import TINY_LM, places, run_here, tiny, write_text
+from runs import run_here, tiny, tiny_words
 
 from gpam_suite.common.failures import to_mend
 from gpam_suite.data import prepare
@@ -99,10 +99,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def test_a_limit_of_memory(tmp_path):
     big = ["fairseq.model.decoder_embed_dim=8192", "fairseq.model.decoder_ffn_embed_dim=262144"]
-    words = [word.removeprefix("++") for word in TINY_LM if "embed_dim" not in word]
-    text, script = write_text(tmp_path / "text"), ROOT / "scripts" / "train.py"
+    script = ROOT / "scripts" / "train.py"
     ended = subprocess.run(
-        [sys.executable, "-c", LIMITED, script, *words, *big, *places(tmp_path), f"dataset.folder={text}"],
+        [sys.executable, "-c", LIMITED, script, *tiny_words(tmp_path, *big)],
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from runs import TINY_LM, composed, places, run_here, until, write_text
+from runs import TINY_LM, composed, run_here, tiny_words, until
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS
@@ -29,7 +29,6 @@ from gpam_suite.run.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
 TWICE = [  # without dropout, whose masks the processes share where one process would draw others
-    *TINY_LM,
     "model=dagpam_trainable",
     "++fairseq.optimization.update_freq=[2]",
     "++fairseq.checkpoint.save_interval_updates=1",
@@ -42,7 +41,7 @@ TWICE = [  # without dropout, whose masks the processes share where one process 
 def folders(tmp_path_factory):
     """One text, and a run on it with one process and with two."""
     base = tmp_path_factory.mktemp("devices")
-    common = [*TWICE, *places(base), f"dataset.folder={write_text(base / 'text')}"]
+    common = tiny_words(base, *TWICE)
     found = []
     for how, overrides in ((run_here, []), (run, ["gpu=cpu2"])):
         cfg = composed(*common, *overrides)

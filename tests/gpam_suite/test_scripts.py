@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY_LM, call, places, start_here, write_text
+from runs import call, start_here, tiny_words
 
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
@@ -104,20 +104,18 @@ def test_a_mistake_ends_the_command_without_a_traceback(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_no_processor(tmp_path, command):
-    text = write_text(tmp_path / "text")
-    code, _, said = command("train.py", *TINY_LM, *places(tmp_path), f"dataset.folder={text}", "gpu=single")
+    code, _, said = command("train.py", *tiny_words(tmp_path, "gpu=single"))
     wanted = "train.py: gpu=single needs a GPU, and torch sees none on this machine; set gpu=cpu"
     assert (code, said.splitlines()[-1]) == (2, wanted)
     assert not list(tmp_path.glob("results/runs/*"))
 
 
 def test_a_model_of_ones_own_is_found_by_hydras_search_path(tmp_path, monkeypatch, command):
-    text = write_text(tmp_path / "text")
     monkeypatch.setattr(processes, "_start", start_here)
     stock = (ROOT / "configs" / "model" / "dagpam.yaml").read_text(encoding="utf-8")
     (tmp_path / "mine" / "model").mkdir(parents=True)
     (tmp_path / "mine" / "model" / "my_dagpam.yaml").write_text(stock.replace("name: dagpam", "name: my_dagpam"))
-    words = [*TINY_LM, *places(tmp_path), f"dataset.folder={text}", f"hydra.searchpath=[file://{tmp_path}/mine]"]
+    words = tiny_words(tmp_path, f"hydra.searchpath=[file://{tmp_path}/mine]")
     monkeypatch.chdir(tmp_path)
     code, _, said = command("train.py", *words, "model=my_dagpam", "model.lambda_neg=0.3")
     assert code == 0, said
@@ -193,10 +191,9 @@ def test_no_tables_of_a_folder_that_is_not_there(tmp_path, command):
 
 def test_a_multirun_goes_on_after_a_bad_member_and_is_logged_offline(tmp_path, command):
     """Three members, one of them a mistake: the others finish, wandb has a run of each, the exit code is 2."""
-    text = write_text(tmp_path / "text")
-    tiny = [word.removeprefix("++") for word in TINY_LM if not word.startswith("tracking")]
+    tiny = [word.removeprefix("++") for word in tiny_words(tmp_path)]
     members = ["model=dagpam", "model.lambda_neg=0.25,much,0.5", "tracking.mode=offline"]
-    ended = call("train.py", "-m", *tiny, *places(tmp_path), f"dataset.folder={text}", *members, cwd=tmp_path)
+    ended = call("train.py", "-m", *tiny, *members, cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert "got 'much'" in ended.stderr.splitlines()[-1]
     records = read_records(tmp_path / "results")

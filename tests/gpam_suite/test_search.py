@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from runs import TINY_LM, composed, places, run_here, write_text
+from runs import composed, places, run_here, tiny_words
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -135,10 +135,8 @@ def test_the_objective_is_of_the_checkpoint_called_best_without_label_smoothing(
 
 
 def test_a_trial_is_an_ordinary_run(tmp_path, capsys, monkeypatch):
-    text = write_text(tmp_path / "text")
-    overrides = [*TINY_LM, *places(tmp_path), f"dataset.folder={text}", "trials=1"]
     monkeypatch.setattr(module, "run", run_here)
-    search(composed(*overrides, root="search"))
+    search(composed(*tiny_words(tmp_path, "trials=1"), root="search"))
     (folder,) = (tmp_path / "results" / "runs" / "local_lm_search").glob("*/*")
     record = read_record(folder)
     assert record["status"] == "finished"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import TINY_LM, places, until, write_text
+from runs import tiny_words, until
 
 from gpam_suite.records.folder import read_record
 from gpam_suite.report.page import build
@@ -32,8 +32,8 @@ def slurm(tmp_path_factory):
 
 
 def train(base: Path, *words: str) -> list[str]:
-    common = [*TINY_LM, *places(base), f"dataset.folder={write_text(base / 'text')}", f"hydra.sweep.dir={base}/jobs"]
-    return [sys.executable, str(ROOT / "scripts" / "train.py"), *words, *common]
+    script = [sys.executable, str(ROOT / "scripts" / "train.py")]
+    return [*script, *words, *tiny_words(base, f"hydra.sweep.dir={base}/jobs")]
 
 
 def tell(slurm, *command: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from runs import TINY_LM, call, composed, places, write_text
+from runs import call, composed, tiny_words
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import fairseq_config
@@ -136,9 +136,7 @@ def test_a_token_of_wandbs_is_in_no_file_of_a_run(tmp_path):
     (home / ".netrc").chmod(0o600)
     work = tmp_path / "work"
     work.mkdir()
-    overrides = [word.removeprefix("++") for word in TINY_LM if not word.startswith("tracking")]
-    words = [*overrides, *places(work), f"dataset.folder={write_text(work / 'text')}", "tracking.mode=offline"]
-    ended = call("train.py", *words, cwd=work, HOME=str(home), WANDB_API_KEY=TOKEN)
+    ended = call("train.py", *tiny_words(work, "tracking.mode=offline"), cwd=work, HOME=str(home), WANDB_API_KEY=TOKEN)
     assert ended.returncode == 0, ended.stderr
     (work / "printed").write_text(ended.stdout + ended.stderr)
     files = [path for path in work.rglob("*") if path.is_file()]

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 from record_factory import make_record
-from runs import TINY_LM, composed, places, train_here, write_text
+from runs import tiny, train_here
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of, identity
@@ -28,7 +28,7 @@ from soak.bits import unequal
 from soak.parts import Figures
 
 KINDS = {
-    "text": "text/*.txt",
+    "text": "text-lm/*.txt",
     "stages": f"data/{STAGES}/*/*",
     "preparation": "data/local_lm-*/**/*",
     "configuration": "results/runs/*/*/*/config.yaml",
@@ -86,7 +86,7 @@ def _flipped(cfg: DictConfig, path: Path, draw: random.Random, wanted: dict[str,
 
 def _run(base: Path) -> DictConfig:
     """A tiny language model with its record, below ``base``."""
-    cfg = composed(*TINY_LM, *places(base), f"dataset.folder={write_text(base / 'text')}")
+    cfg = tiny(base)
     folder = train_here(cfg)
     outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from runs import TINY_LM, TINY_NMT, composed, places, write_text
+from runs import places, tiny
 
 from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
@@ -35,7 +35,7 @@ def work():
     build(Path(cfg.paths.results))
 sys.exit(guarded(work))
 """
-_LONGER = [
+LONGER = [
     "model=dagpam_trainable",
     "++fairseq.model.dropout=0.1",
     "++fairseq.model.attention_dropout=0.1",
@@ -45,7 +45,6 @@ _LONGER = [
     "++fairseq.checkpoint.save_interval_updates=4",
     "++fairseq.dataset.max_tokens=192",
 ]
-OVERRIDES = {"lm": [*TINY_LM, *_LONGER], "nmt": [*TINY_NMT, *_LONGER]}
 LIMIT = 180  # seconds that one start may take
 
 
@@ -107,13 +106,11 @@ class Runs:
     """Runs of one configuration below ``base``, each with results and data of its own, on the same text."""
 
     def __init__(self, task: str, base: Path) -> None:
-        self.base = base
-        self.text = write_text(base / "text", (None,) if task == "lm" else ("cs", "en"))
-        self.overrides = [*OVERRIDES[task], f"dataset.folder={self.text}"]
+        self.base, self.task = base, task
         self.reference = self.folder("never-killed")
 
     def configuration(self, name: str) -> Path:
-        cfg = composed(*self.overrides, *places(self.base / name))
+        cfg = tiny(self.base, *LONGER, *places(self.base / name), task=self.task)
         path = self.base / f"{name}.yaml"
         path.write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
         return path

@@ -7,8 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from omegaconf import DictConfig
-from runs import TINY_LM, composed, places, run_here, train_here, write_text
+from runs import run_here, tiny, train_here
 
 from gpam_suite.common.places import ROOT
 from soak.parts import Figures
@@ -35,7 +34,6 @@ def grown(function: str, count: int, limit: int) -> Figures:
         AssertionError: more than ``limit`` bytes.
     """
     with tempfile.TemporaryDirectory() as folder:
-        write_text(Path(folder) / "text")
         tests = ROOT / "tests"
         command = [sys.executable, "-c", _HERE.format(function=function), str(tests), str(tests / "gpam_suite")]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
@@ -80,7 +78,7 @@ def train(base: Path, count: int) -> None:
     often = [f"++fairseq.dataset.validate_interval_updates={count // 10}"]
     often += [f"++fairseq.checkpoint.save_interval_updates={count // 10}"]
     length = [f"++fairseq.optimization.max_update={count}", "++fairseq.common.log_interval=20"]
-    train_here(_member(base, "model=dagpam_trainable", *length, *often))
+    train_here(tiny(base, "model=dagpam_trainable", *length, *often))
     print(json.dumps(sizes))
 
 
@@ -88,10 +86,6 @@ def sweep(base: Path, count: int) -> None:
     """Prints the memory after each of ``count`` members, whose workers are this process itself for once."""
     sizes = []
     for seed in range(count):
-        run_here(_member(base, "model=dagpam", f"seed={seed}"))
+        run_here(tiny(base, "model=dagpam", f"seed={seed}"))
         sizes.append(resident())
     print(json.dumps(sizes))
-
-
-def _member(base: Path, *overrides: str) -> DictConfig:
-    return composed(*TINY_LM, *places(base), f"dataset.folder={base / 'text'}", *overrides)

@@ -13,7 +13,7 @@ from gpam_fairseq.trainer import invariants
 import torch
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from runs import TINY_LM, composed, places, train_here, write_text
+from runs import tiny, train_here
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -77,13 +77,11 @@ def _medians(pairs: int, spent: Callable[[], float]) -> tuple[float, float, int]
         stepping = Trainer.train_step
         Trainer.train_step = looked
         try:
-            base = Path(folder)
             own = [f"++fairseq.model.{name}={value}" for name, value in _SIZE.items()]
             own += ["++fairseq.task.tokens_per_sample=128", "++fairseq.dataset.max_tokens=1024"]
             own += [f"++fairseq.optimization.max_update={2 * pairs + 4}", "++fairseq.common.log_interval=1000"]
             own += ["++fairseq.dataset.validate_interval_updates=1000", "model=dagpam_trainable"]
-            text = write_text(base / "text")
-            train_here(composed(*TINY_LM, *places(base), f"dataset.folder={text}", *own))
+            train_here(tiny(Path(folder), *own))
         finally:
             Trainer.train_step = plain
     update = statistics.median(taken[False])
