@@ -4,11 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
 from soak.page import PAGE, page
 from soak.parts import PARTS, named
-
-from gpam.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ") and "::" in line]
@@ -31,8 +28,3 @@ def test_a_promise_without_figures_is_covered_whole_and_each_part_is_of_one_prom
     assert [name for names in parts for name in names] == [part.name for part in named("")]
     assert all(names or row.endswith(" | the test covers it whole |") for row, names in zip(ROWS, parts, strict=True))
     assert all(callable(part.function()) for part in PARTS)
-
-
-def test_an_unknown_part_is_one_sentence():
-    with pytest.raises(UsageError, match="no part 'nonsense'"):
-        named("nonsense")

@@ -162,10 +162,6 @@ def test_a_folder_that_is_not_whole_is_refused(lm, tmp_path, spoil, sentence):
     assert "\n" not in str(refused.value)
 
 
-def test_a_run_that_cannot_be_exported_is_refused(lm, tmp_path):
-    with pytest.raises(UsageError, match="run and output are wanted"):
-        export(composed(root="export"))
-    with pytest.raises(UsageError, match="is not the folder of a run"):
-        export(composed(f"run={tmp_path}", f"output={tmp_path}/new", root="export"))
+def test_a_folder_that_is_not_empty_is_not_written_into(lm):
     with pytest.raises(UsageError, match="is not an empty folder"):
         export(composed(f"run={lm[0]}", f"output={lm[1]}", root="export"))

@@ -145,11 +145,9 @@ def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):
 @pytest.mark.parametrize(
     ("root", "word", "sentence"),
     [
-        ("analyse", "parts=[run]", "did you mean 'runs'?"),
         ("analyse", "parts=runs", "parts: got 'runs', wanted a list, as in parts=[runs]"),
         ("analyse", "threads=0", "threads: got 0, wanted a whole number of at least 1"),
         ("analyse", "texts.lm=0", "texts.lm: got 0"),
-        ("perturb", "kinds=[droped]", "kinds: got 'droped', wanted one of characters"),
         ("perturb", "kinds=[]", "kinds: got none, wanted some of characters"),
         ("perturb", "kinds=dropped", "kinds: got 'dropped', wanted a list, as in kinds=[dropped]"),
         ("perturb", "rates=0.1", "rates: got 0.1, wanted a list, as in rates=[0.1]"),

@@ -241,7 +241,6 @@ def test_cpu_is_measured(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["device=h10"], "did you mean 'h100'"),
         (["devices=[0]"], "devices: got"),
         (["utilisation=-1"], "utilisation: got -1, wanted a number above zero"),
         (["vocabulary=many"], "vocabulary: got 'many', wanted a whole number"),

@@ -166,6 +166,7 @@ def test_every_command_imports_the_suite_before_packages_of_others():
         ("ngram.py", ["ngram=0"], "ngram: got 0, wanted a whole number of at least 1"),
         ("benchmark.py", ["cases=defalt"], "did you mean 'default'"),
         ("export.py", [], "run and output are wanted"),
+        ("evaluate.py", ["run=."], "is not the folder of a run"),
         ("analyse.py", ["parts=[run]"], "did you mean 'runs'?"),
         ("perturb.py", ["kinds=[droped]"], "kinds: got 'droped'"),
         ("wandb_report.py", ["gpam", "x"], "got 'gpam', wanted <entity>/<project>"),
@@ -221,8 +222,3 @@ def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
     shutil.rmtree(tmp_path / "results")
     assert not archives.is_file(tmp_path / "results/runs/some/record.json")  # it can be trained again
     assert archives.is_file(tmp_path / "results-archive/runs/some/record.json")
-
-
-def test_evaluate_wants_a_run(tmp_path, command):
-    code, _, said = command("evaluate.py", f"run={tmp_path}")
-    assert code == 2 and "is not the folder of a run" in said

@@ -85,7 +85,6 @@ def test_a_lost_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
         (["search.options.lambda_neg.low=a"], "'low': 'a', .* wanted numbers"),
         (["search.options.lambda_neg.step=0"], "a step above 0"),
         (["search.options=lambda_neg"], "search.options: got 'lambda_neg', wanted a mapping"),
-        (["trials=0"], "trials: got 0"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, trained, overrides, sentence):

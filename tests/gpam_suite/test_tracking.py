@@ -154,5 +154,3 @@ def test_a_report_without_wandb_is_one_sentence(monkeypatch):
     monkeypatch.setattr(interface, "_get_api", nobody)
     with pytest.raises(UsageError, match="not logged in to W&B; make tables and make compare need no wandb"):
         save("me/gpam", "lm_laptop", ("softmax", "dagpam"))
-    with pytest.raises(UsageError, match="got 'gpam', wanted <entity>/<project>"):
-        save("gpam", "lm_laptop", ("softmax", "dagpam"))
