@@ -6,6 +6,7 @@ from runs import composed
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, build
 from gpam_suite.config.compose import check, fairseq_config
+from gpam_suite.tools.cost import build_on_meta
 
 
 @pytest.mark.parametrize("dataset", ["python_docs", "cldr_de_en"])
@@ -20,19 +21,10 @@ def test_more_heads_doubles_them_and_nothing_else(dataset):
 @pytest.mark.parametrize("dataset", ["python_docs", "cldr_de_en"])
 def test_matched_parameters(dataset):
     """Within half a unit of every feed-forward layer of daGPAM's parameter count."""
-    from types import SimpleNamespace
-
-    from fairseq.data import Dictionary
-    from fairseq.models import build_model
-
-    dictionary = Dictionary()
-    for index in range(20):
-        dictionary.add_symbol(f"w{index}")
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     counts = {}
     for model in ("softmax", "dagpam", "softmax_matched_params"):
-        cfg = fairseq_config(composed(f"dataset={dataset}", f"model={model}")).model
-        counts[model] = sum(parameter.numel() for parameter in build_model(cfg, task).parameters())
+        built = build_on_meta(fairseq_config(composed(f"dataset={dataset}", f"model={model}")), 24, 24)
+        counts[model] = sum(parameter.numel() for parameter in built.parameters())
     unit = 2 * 128 + 1
     assert counts["dagpam"] > counts["softmax"]
     assert abs(counts["softmax_matched_params"] - counts["dagpam"]) <= 6 * unit / 2
