@@ -8,7 +8,7 @@ import sys
 import pytest
 from omegaconf import OmegaConf
 from record_factory import failed, make_record
-from runs import TINY_LM, call, until, write_text
+from runs import TINY_LM, call, places, until, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
@@ -200,7 +200,6 @@ def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     often = [f"fairseq.{key}_interval_updates=10" for key in ("dataset.validate", "checkpoint.save")]
     line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=120", *often])
     words = [f"+plan.some={{folder:tuning,multiruns:['{line}']}}", "parts=[some]"]
-    places = [f"paths.results={tmp_path}/results", f"paths.data={tmp_path}/data"]
     command = [sys.executable, str(ROOT / "scripts" / "evidence.py"), *words]
     command += ["paths.results=results", "paths.data=data"]
     queue = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -211,7 +210,7 @@ def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     state = tmp_path / "results" / "queue.txt"
     assert "0 of 1 runs finished, 1 to do" in state.read_text()
     update = int(re.search(r", update (\d+) of 120", state.read_text())[1])
-    again = call("evidence.py", *words, *places)
+    again = call("evidence.py", *words, *places(tmp_path))
     assert again.returncode == 0, again.stderr
     assert "1 of 1 runs finished\n" in state.read_text()
     first = re.search(r"update (\d+)/120", again.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY_LM, TINY_NMT, composed, places, run_here, write_text
+from runs import composed, places, run_here, tiny
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -15,9 +15,9 @@ from gpam_suite.tools.export import export
 from gpam_suite.tools.pretrained import CONFIG, WEIGHTS, _drawn, load
 
 
-def exported(base: Path, *overrides: str) -> tuple[Path, Path]:
+def exported(base: Path, task: str, *overrides: str) -> tuple[Path, Path]:
     """A tiny trained run and its exported folder."""
-    cfg = composed(*overrides, *places(base), f"dataset.folder={base}/text")
+    cfg = tiny(base, *overrides, task=task)
     run_here(cfg)
     output = base / "model"
     export(composed(f"run={folder_of(cfg)}", f"output={output}", *places(base), root="export"))
@@ -26,23 +26,21 @@ def exported(base: Path, *overrides: str) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory):
-    base = tmp_path_factory.mktemp("export_lm")
-    write_text(base / "text")
-    return exported(base, *TINY_LM, "model=dagpam_trainable", "++fairseq.model.share_decoder_input_output_embed=true")
+    own = ["model=dagpam_trainable", "++fairseq.model.share_decoder_input_output_embed=true"]
+    return exported(tmp_path_factory.mktemp("export_lm"), "lm", *own)
 
 
 @pytest.fixture(scope="module")
 def nmt(tmp_path_factory):
-    base = tmp_path_factory.mktemp("export_nmt")
-    write_text(base / "text", ("cs", "en"))
     longer = ["++fairseq.optimization.max_update=150", "++fairseq.lr_scheduler.warmup_updates=10"]
     longer += ["++fairseq.dataset.validate_interval_updates=150", "++fairseq.checkpoint.save_interval_updates=150"]
-    return exported(base, *TINY_NMT, *longer, "model=dagpam", "preprocessing.tokenizer=moses")
+    own = ["model=dagpam", "preprocessing.tokenizer=moses"]
+    return exported(tmp_path_factory.mktemp("export_nmt"), "nmt", *longer, *own)
 
 
 def test_language_model_gives_the_perplexity_of_its_run(lm):
     folder, output = lm
-    text = (output.parent / "text" / "test.txt").read_text(encoding="utf-8")
+    text = (output.parent / "text-lm" / "test.txt").read_text(encoding="utf-8")
     metrics = read_record(folder)["metrics"]
     model = load(output)
     assert model.perplexity(text) == pytest.approx(metrics["test_perplexity"], rel=1e-6)
@@ -53,7 +51,7 @@ def test_language_model_gives_the_perplexity_of_its_run(lm):
 
 def test_translation_model_gives_the_hypotheses_of_its_run(nmt):
     folder, output = nmt
-    sentences = (output.parent / "text" / "test.cs").read_text(encoding="utf-8").split("\n")[:-1]
+    sentences = (output.parent / "text-nmt" / "test.cs").read_text(encoding="utf-8").split("\n")[:-1]
     wanted = (folder / "hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
     model = load(output)
     assert len(set(wanted)) > 1
@@ -74,10 +72,10 @@ def test_the_folder_names_no_place_and_its_card_says_what_it_is(lm, nmt):
 
 
 def test_command_line(lm, nmt, command):
-    text = (lm[1].parent / "text" / "test.txt").read_bytes()
+    text = (lm[1].parent / "text-lm" / "test.txt").read_bytes()
     _, printed, _ = command("use.py", "perplexity", lm[1], given=text)
     assert printed.startswith(f"perplexity {read_record(lm[0])['metrics']['test_perplexity']:.2f} by word")
-    text = (nmt[1].parent / "text" / "test.cs").read_bytes()
+    text = (nmt[1].parent / "text-nmt" / "test.cs").read_bytes()
     _, printed, _ = command("use.py", "translate", nmt[1], given=text)
     assert printed == (nmt[0] / "hypotheses.txt").read_text(encoding="utf-8")
     code, printed, said = command("use.py", "translate")

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from runs import composed, write_text
+from runs import composed, places, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.evaluate.kneser_ney import KneserNey, evaluate_ngram
@@ -88,9 +88,8 @@ def test_two_lines_by_hand():
 
 def test_a_data_set_has_its_reference_row(tmp_path):
     folder = write_text(tmp_path / "text")
-    places = [f"paths.results={tmp_path}/results", f"paths.data={tmp_path}/data"]
     words = ["dataset=local_lm", f"dataset.folder={folder}", "preprocessing.bpe=none", "preprocessing.bpe_size=0"]
-    cfg = composed(*words, "ngram=2", *places, root="ngram")
+    cfg = composed(*words, "ngram=2", *places(tmp_path), root="ngram")
     path = evaluate_ngram(cfg)
     found = json.loads(path.read_text())
     words = sorted({*(folder / "train.txt").read_text().split(), "end"})

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from hydra.types import RunMode
 from runs import TINY_LM, composed, run_here, tiny_words, until
 
 from gpam.errors import UsageError
-from gpam_suite.common.places import CONFIGS
+from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity
 from gpam_suite.config.device_batches import PRECISIONS, shared
@@ -27,7 +26,6 @@ from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.processes import Worker, check_place, first_ended, place_of
 from gpam_suite.run.run import run
 
-ROOT = Path(__file__).resolve().parents[2]
 TWICE = [  # without dropout, whose masks the processes share where one process would draw others
     "model=dagpam_trainable",
     "++fairseq.optimization.update_freq=[2]",
@@ -80,11 +78,8 @@ def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path
     folder = results / two.relative_to(two.parents[3])
     (folder / "checkpoints").mkdir(parents=True)
     shutil.copy(two / "checkpoints" / "checkpoint_1_1.pt", folder / "checkpoints" / "checkpoint_last.pt")
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
-    torchrun += ["--master-addr=127.0.0.2", f"--master-port={port}"]
+    torchrun += ["--master-addr=127.0.0.2", f"--master-port={processes._free_port()}"]
     script = [str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={results}"]
     told = {"env": {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     hosts = [subprocess.Popen([*torchrun, f"--node-rank={number}", *script], **told) for number in (0, 1)]
@@ -105,9 +100,7 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path, la
     common, *_ = folders
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={tmp_path}"]
     command += ["++fairseq.optimization.max_update=5000", "++fairseq.checkpoint.save_interval_updates=5000"]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes._free_port())}
     places = [{}] if launchers == 1 else [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     variables = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables | own) for own in places]
