@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,12 +11,11 @@ from data_helpers import PLAIN, monolingual, preparations
 from runs import run_here, tiny, tiny_words
 
 from gpam_suite.common.failures import to_mend
+from gpam_suite.common.places import ROOT
 from gpam_suite.data import prepare
 from gpam_suite.run import run as run_module
 from gpam_suite.run.command_line import guarded
 from gpam_suite.run.run import run
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

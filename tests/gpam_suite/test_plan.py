@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import re
 import statistics
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpam.attention import functional
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, batch, build, loss_of
-from gpam_suite.common.places import CONFIGS
+from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import prepare
 from gpam_suite.records import archives
@@ -27,7 +26,6 @@ from gpam_suite.tools import cost, devices
 from gpam_suite.tools.cost import LAUNCHES_A_BATCH, LAUNCHES_AN_UPDATE, Workload, price, saved_numbers, workload
 from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 # The machine of the published runs (AMD EPYC, one thread, its other hyperthread busy as it was then), as measured_cpu
 # found it in November 2026: 85 to 90 GFLOP/s in products of the runs' shapes.
@@ -43,7 +41,7 @@ WORK = Workload(**_COUNTS, precision="fp32", assumed=())
 
 def published() -> dict[tuple[str, str], list]:
     groups: dict[tuple[str, str], list] = {}
-    for record in read_records(RESULTS):
+    for record in read_records(ROOT / "results"):
         if record["status"] == "finished":
             groups.setdefault((record["experiment"], record["model"]), []).append(record)
     models = ("softmax", "dagpam", "softmax_scaled", "dagpam_trainable", "dagpam_trainable_convex")

@@ -7,19 +7,18 @@ import os
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from archives import iwslt_files, packed
 from omegaconf import OmegaConf
 from runs import call, start_here, write_text
 
+from gpam_suite.common.places import ROOT
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
-import reproduce as script  # noqa: E402
+import reproduce as script
 
 SIZES = ("layers=1", "embed_dim=16", "ffn_embed_dim=16", "attention_heads=2")
 SHORT = [

@@ -6,19 +6,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from runs import call, start_here, tiny_words
 
+from gpam_suite.common.places import ROOT
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
 from gpam_suite.run.command_line import _meant_key
 from gpam_suite.tools.doctor import lines
 
-ROOT = Path(__file__).resolve().parents[2]
 OWN = sys.stdlib_module_names
 
 

@@ -1,7 +1,5 @@
 """A stranger's configuration is data: it makes no object, reads no secret, starts nothing."""
 
-from pathlib import Path
-
 import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -11,7 +9,6 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import fairseq_config
 from gpam_suite.config.trust import guarded_composition
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "0123456789abcdef0123456789abcdef0123face"
 LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
 
