@@ -101,9 +101,10 @@ def guarded(work: Callable[[], Any]) -> int:
         print(f"{Path(sys.argv[0]).name}: {shown(str(error))}", file=sys.stderr)
         return 1
     except Preempted as stopped:
-        return _stopped(asked_by(), f": {stopped}; the same command goes on")
+        by = asked_by()
+        return _complain(f"stopped by {ASKED_BY[by]}: {stopped}; the same command goes on", 128 + by)
     except KeyboardInterrupt:
-        return _stopped(signal.SIGINT, "")
+        return _complain(f"stopped by {ASKED_BY[signal.SIGINT]}", 128 + signal.SIGINT)
     except BrokenPipeError:
         if not nobody_reads():
             raise
@@ -113,11 +114,6 @@ def guarded(work: Callable[[], Any]) -> int:
             raise
         return _complain(sentence)
     return 0
-
-
-def _stopped(by: int, how_far: str) -> int:
-    print(f"{Path(sys.argv[0]).name}: stopped by {ASKED_BY[by]}{how_far}", file=sys.stderr)
-    return 128 + by
 
 
 class Parser(argparse.ArgumentParser):
@@ -131,10 +127,10 @@ class RunFailed(Exception):
     """A run ended without a result; its record says why."""
 
 
-def _complain(sentence: str) -> int:
+def _complain(sentence: str, code: int = USAGE_ERROR) -> int:
     """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
     print(f"{Path(sys.argv[0]).name}: {shown(' '.join(sentence.split()))}", file=sys.stderr)
-    return USAGE_ERROR
+    return code
 
 
 def _hydra_sentence(error: HydraException) -> str:
