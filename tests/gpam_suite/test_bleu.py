@@ -100,5 +100,5 @@ def test_beam_and_length_penalty_reach_the_search():
     )
     model = torch.nn.Linear(1, 1)
     model.max_positions = lambda: 9
-    assert translate_sentences(model, task, [], beam=7, length_penalty=0.3, max_tokens=9) == []
+    assert translate_sentences(model, task, [], {"beam": 7, "length_penalty": 0.3, "max_tokens": 9}) == []
     assert seen == {"beam": 7, "lenpen": 0.3, "max_len_a": 1.2, "max_len_b": 10}

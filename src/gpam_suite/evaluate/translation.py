@@ -55,18 +55,17 @@ class Metrics:
 
 
 @torch.no_grad()
-def translate_sentences(
-    model: Any, task: Any, dataset: Any, *, beam: int, length_penalty: float, max_tokens: int
-) -> list[str]:
+def translate_sentences(model: Any, task: Any, dataset: Any, evaluation: Any) -> list[str]:
     """Best hypothesis of every source of a fairseq data set, in its order, still segmented as the model was trained.
 
-    ``length_penalty`` is fairseq's ``lenpen``: scores are divided by ``length ** length_penalty``.
+    By the ``beam``, ``length_penalty`` and ``max_tokens`` of the ``evaluation`` node. The penalty is fairseq's
+    ``lenpen``: scores are divided by ``length ** length_penalty``.
     """
-    generator = task.build_generator(
-        [model], OmegaConf.create({"beam": beam, "lenpen": length_penalty, "max_len_a": 1.2, "max_len_b": 10})
-    )
+    search = {"beam": evaluation["beam"], "lenpen": evaluation["length_penalty"], "max_len_a": 1.2, "max_len_b": 10}
+    generator = task.build_generator([model], OmegaConf.create(search))
     device = next(model.parameters()).device
-    batches = task.get_batch_iterator(dataset, max_tokens=max_tokens, max_positions=model.max_positions())
+    most = {"max_tokens": evaluation["max_tokens"], "max_positions": model.max_positions()}
+    batches = task.get_batch_iterator(dataset, **most)
     hypotheses: dict[int, str] = {}
     for batch in batches.next_epoch_itr(shuffle=False):
         moved = utils.apply_to_sample(lambda tensor: tensor.to(device), batch)
@@ -91,17 +90,11 @@ def sentences_of(
     )
 
 
-def decoding_options(evaluation: Any) -> dict[str, Any]:
-    """What :func:`translate_sentences` takes of the ``evaluation`` node."""
-    return {name: evaluation[name] for name in ("beam", "length_penalty", "max_tokens")}
-
-
 def translated(model: Any, task: Any, prepared: Prepared, evaluation: Any, sentences: Any = None) -> list[str]:
     """Plain text: the translations of the test set, or of other ``sentences``, by the protocol of ``evaluation``."""
     if sentences is None:
         sentences = task.load_dataset("test") or task.dataset("test")
-    found = translate_sentences(model, task, sentences, **decoding_options(evaluation))
-    return [prepared.postprocess(line) for line in found]
+    return [prepared.postprocess(line) for line in translate_sentences(model, task, sentences, evaluation)]
 
 
 def scores_of(

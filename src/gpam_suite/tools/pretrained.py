@@ -35,7 +35,7 @@ from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.segmentation import BPE_FILES, Tokenizer, undo_segmentation
 from gpam_suite.evaluate.language_model import LanguageModelScore, token_nll
-from gpam_suite.evaluate.translation import decoding_options, sentences_of, translate_sentences
+from gpam_suite.evaluate.translation import sentences_of, translate_sentences
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -107,7 +107,7 @@ class Pretrained:
         translated: dict[int, str] = {}
         if ids:
             batches = sentences_of([*ids.values()], task)
-            found = translate_sentences(self.model, task, batches, **decoding_options(evaluation))
+            found = translate_sentences(self.model, task, batches, evaluation)
             translated = dict(zip(ids, map(self._plain, found), strict=True))
         lines = [translated.get(number, "") for number in range(1, len(sentences) + 1)]
         return lines[0] if isinstance(text, str) else lines
