@@ -82,6 +82,8 @@ def test_identity_ignores_places_and_logging_but_no_number():
         "preprocessing.bpe_size=100",
         "dataset.words=raw",
         "gpu=single",
+        "gpu.devices=2",
+        "gpu.precision=bf16",
     ):
         assert hash_of("model=dagpam", change) != same, change
 
@@ -90,7 +92,7 @@ def test_the_fast_step_is_part_of_identity_and_the_slow_one_is_what_runs_were_be
     monkeypatch.delenv("GPAM_FAST", raising=False)
     default, off = identity(composed()), identity(composed("gpu.fast=false"))
     assert default["gpu"]["fast"] is True
-    assert "fast" not in off["gpu"]  # as no stored configuration from before it has the key
+    assert not {"fast", "devices", "precision"} & off["gpu"].keys()  # as in stored configurations from before them
     assert config_hash(default) != config_hash(off)
     monkeypatch.setenv("GPAM_FAST", "0")
     assert identity(composed()) == off

@@ -16,9 +16,8 @@ from runs import TINY_LM, composed, run_here, tiny_words, until
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
-from gpam_suite.config.compose import check, fairseq_config, folder_of, identity
+from gpam_suite.config.compose import check, fairseq_config, folder_of
 from gpam_suite.config.device_batches import PRECISIONS, shared
-from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.run import processes
@@ -187,13 +186,6 @@ def test_every_device_and_precision_has_the_recipes_tokens_a_step(gpu):
 def test_what_cannot_be_shared_is_refused(overrides, sentence):
     with pytest.raises(UsageError, match=sentence):
         check(composed("experiment=lm_laptop", *overrides))
-
-
-def test_one_device_in_single_precision_is_the_run_it_always_was():
-    plain = config_hash(identity(composed()))
-    assert "devices" not in identity(composed())["gpu"]
-    assert config_hash(identity(composed("gpu.devices=2"))) != plain
-    assert config_hash(identity(composed("gpu.precision=bf16"))) != plain
 
 
 # ---------------------------------------------------------------------------------------------- who started the process
