@@ -4,11 +4,10 @@ import io
 import os
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+from gpam_suite.common.places import ROOT
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def command(monkeypatch, capsys):
         monkeypatch.setenv(name, value)
 
     def called(name: str, *words: object, given: bytes = b"") -> tuple[int, str, str]:
-        path = str(SCRIPTS / name)
+        path = str(ROOT / "scripts" / name)
         monkeypatch.setattr(sys, "argv", [path, *map(str, words)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
         with pytest.raises(SystemExit) as ended:
