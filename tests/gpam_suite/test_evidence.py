@@ -75,7 +75,7 @@ def test_the_last_option_varies_fastest_and_interpolations_are_left_alone():
 
 def config(folder, **changes):
     places = {"results": f"{folder}/results", "data": f"{folder}/data", "mirror": None, "offline": True, "workers": 1}
-    return OmegaConf.merge(OmegaConf.create(OmegaConf.to_container(CONFIG)), {"paths": places, **changes})
+    return OmegaConf.merge(CONFIG, {"paths": places, **changes})
 
 
 def called(monkeypatch, end):

@@ -242,12 +242,11 @@ def test_cpu_is_measured(monkeypatch):
         (["devices=[0]"], "devices: got"),
         (["utilisation=-1"], "utilisation: got -1, wanted a number above zero"),
         (["vocabulary=many"], "vocabulary: got 'many', wanted a whole number"),
-        (["device=cpu", "fairseq.common.fp16=true"], "is not planned in fp16"),
+        (["device=cpu", "++fairseq.common.fp16=true"], "is not planned in fp16"),
         (["dataset=local_lm", "dataset.folder=x", "preprocessing.bpe=none"], "give it as vocabulary=NUMBER"),
         (["dataset=multi30k_de_en", "recipe=multi30k_lstm", "model=lstm"], "only a Transformer has a plan"),
     ],
 )
 def test_mistakes_are_one_sentence(words, sentence, tmp_path):
-    words = [f"++{word}" if word.startswith("fairseq.") else word for word in words]
     with pytest.raises(UsageError, match=re.escape(sentence)):
         cost.plan(composed(*words, f"paths.data={tmp_path}", root="plan"))
