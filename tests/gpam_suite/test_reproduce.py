@@ -87,22 +87,18 @@ def test_it_says_what_it_would_do_before_anything_is_installed():
     assert "softmax, dagpam, 3 seed(s)" in said
 
 
-def test_multi30k_trains_what_its_plan_compares(monkeypatch, capsys):
+def test_multi30k_trains_what_its_plan_compares(monkeypatch, reproduce):
     monkeypatch.setattr(script, "visible_gpus", lambda: 0)
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "small", "--announce", "nmt"])
-    assert script.main() == 0
-    assert "softmax, dagpam_trainable, softmax_scaled, 3 seed(s)" in capsys.readouterr().out
+    code, said, _ = reproduce("--scale", "small", "--announce", "nmt")
+    assert code == 0 and "softmax, dagpam_trainable, softmax_scaled, 3 seed(s)" in said
 
 
-def test_a_sweep_costs_what_its_members_cost(monkeypatch, capsys):
+def test_a_sweep_costs_what_its_members_cost(monkeypatch, reproduce):
     """Softmax and four times two pairs of lambdas, whatever is published of a larger grid."""
     monkeypatch.setattr(script, "cost", lambda experiment, runs, jobs: f"{runs} runs of {experiment}")
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", "--scale", "laptop", "--sweep", "--announce", "lm"])
-    assert script.main() == 0
-    assert capsys.readouterr().out.endswith("; 9 runs of lm_laptop_lambda\n")
-    monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--seeds", "1,2", "lm"])
-    assert script.main() == 0
-    assert capsys.readouterr().out.endswith("; 18 runs of lm_laptop_lambda\n")
+    for words, runs in (([], 9), (["--seeds", "1,2"], 18)):
+        code, said, _ = reproduce("--scale", "laptop", "--sweep", "--announce", *words, "lm")
+        assert code == 0 and said.endswith(f"; {runs} runs of lm_laptop_lambda\n")
 
 
 def test_data_of_ones_own_are_prepared(monkeypatch):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from runs import call, start_here, tiny_words
+from runs import call, places, start_here, tiny_words
 
 from gpam_suite.common.places import ROOT
 from gpam_suite.records import archives
@@ -80,10 +80,8 @@ OWN = sys.stdlib_module_names
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, tmp_path, monkeypatch, command):
-    mode = [] if words[0].startswith("tracking") else ["tracking.mode=disabled"]
-    results = [] if words[0].startswith("paths") else [f"paths.results={tmp_path}/results"]
     monkeypatch.chdir(tmp_path)
-    code, _, said = command("train.py", *words, *mode, *results, f"paths.data={tmp_path}/data")
+    code, _, said = command("train.py", "tracking.mode=disabled", *places(tmp_path), *words)
     assert code == 2, said
     assert sentence in said.splitlines()[-1] and said.startswith("train.py: ")
     assert not list(tmp_path.glob("results/runs/*")), "watch would count it as a run that waits"
