@@ -12,17 +12,7 @@ from torch import Tensor, nn
 from gpam.attention import names
 from gpam_suite.benchmark.comparison import Contender, Maker, Settings, relative_error
 from gpam_suite.benchmark.counting import count_flops
-from gpam_suite.benchmark.models import (
-    FIRST,
-    PAD,
-    Case,
-    batch,
-    build,
-    by_weights,
-    case_of,
-    gradients,
-    loss_of,
-)
+from gpam_suite.benchmark.models import FIRST, PAD, Case, batch, build, by_weights, case_of, gradients, loss_of
 from gpam_suite.benchmark.peers import PEERS
 from gpam_suite.benchmark.profiling import profiled, time_shares
 from gpam_suite.common.tasks import NMT

@@ -35,8 +35,7 @@ def score_pieces(
     said = [sentence for sentences, _ in parts for sentence in sentences]
     scores = Metrics(lowercase)
     by_sentence = scores.bleu.corpus_score(
-        said,
-        [[" ".join(sentence.split()) for sentences in wanted for sentence in sentences]],
+        said, [[" ".join(sentence.split()) for sentences in wanted for sentence in sentences]]
     )
     bounds = list(pairwise([*starts, len(references)]))
     ours = [_document(hypotheses[first:end]) for first, end in bounds]

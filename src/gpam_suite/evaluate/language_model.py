@@ -159,12 +159,7 @@ def evaluate(
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):
         score = score_language_model(
-            model,
-            task,
-            prepared,
-            split,
-            context_window=evaluation.context_window,
-            max_tokens=evaluation.max_tokens,
+            model, task, prepared, split, context_window=evaluation.context_window, max_tokens=evaluation.max_tokens
         )
         metrics[f"{split}_perplexity"] = score.perplexity
         metrics[f"{split}_token_perplexity"] = score.token_perplexity
