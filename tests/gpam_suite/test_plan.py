@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from omegaconf import OmegaConf
-from runs import TINY_NMT, composed, places, write_text
+from runs import composed, tiny_words
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -106,8 +106,7 @@ def test_a_known_vocabulary_gives_the_parameters_of_the_record():
 
 
 def test_a_finished_preparation_is_used(tmp_path):
-    text = write_text(tmp_path / "text", ("cs", "en"))
-    words = [*TINY_NMT[1:], f"dataset.folder={text}", *places(tmp_path)]
+    words = tiny_words(tmp_path, task="nmt")[1:]  # a plan tracks nothing
     cfg = composed(*words, root="plan")
     assert cost.find_prepared(cfg) is None
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
