@@ -11,16 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.options import SPLITS, sides
-from gpam_suite.data.text.lines import verified
 
 Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names
-
-
-def languages(dataset: Mapping[str, Any]) -> list[str]:
-    """The two languages in the order of their names."""
-    return sorted(sides(dataset))
 
 
 def check(dataset: Mapping[str, Any]) -> None:
@@ -30,7 +25,7 @@ def check(dataset: Mapping[str, Any]) -> None:
         raise UsageError(
             f"dataset.pairs: got {node!r}, wanted {', '.join(sorted(wanted))}, and perhaps checksums, texts"
         )
-    both = languages(dataset)
+    both = sorted(sides(dataset))
     if not isinstance(node["columns"], Sequence) or not set(both) <= set(node["columns"]):
         raise UsageError(f"dataset.pairs.columns: got {node['columns']!r}, wanted a list with {' and '.join(both)}")
     texts = node.get("texts") or {language: [] for language in both}
@@ -54,20 +49,15 @@ def read_table(lines: Iterable[str], columns: Sequence[str], both: Sequence[str]
     return found
 
 
-def checksum(pairs: Sequence[Pair], accepted: Sequence[str], name: str) -> str:
-    """SHA-256 of sorted pairs, compared with those ``accepted``."""
-    return verified(map("\t".join, pairs), accepted, f"{name}: {len(pairs):,} different pairs")
-
-
 def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, str | None], list[str]]:
     """Lines by split and language of sorted ``pairs``; at most ``dataset.split`` of them for validation and test."""
     parts: dict[str, list[Pair]] = {part: [] for part in SPLITS}
-    for group in sorted(groups(pairs), key=lambda group: checksum(group[:1], (), "a pair")):
+    for group in sorted(groups(pairs), key=lambda group: sha256(("\t".join(group[0]) + "\n").encode())):
         fits = (part for part in ("valid", "test") if len(parts[part]) + len(group) <= dataset["split"][part])
         parts[next(fits, "train")] += group
     if not all(parts.values()):
         raise UsageError(f"dataset.split: got {dataset['split']}, too many for {len(pairs):,} different pairs")
-    both = languages(dataset)
+    both = sorted(sides(dataset))
     return {(part, language): [pair[n] for pair in parts[part]] for part in SPLITS for n, language in enumerate(both)}
 
 

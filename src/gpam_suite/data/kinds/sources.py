@@ -140,7 +140,7 @@ def _local_files(dataset: Node, _: Node) -> Source:
 def _pairs(dataset: Node, paths: Node) -> Source:
     """One file of pairs out of an archive, or where the mirror has its pairs as texts and not the archive, those."""
     pairs.check(dataset)
-    node, both = dataset["pairs"], pairs.languages(dataset)
+    node, both = dataset["pairs"], sorted(sides(dataset))
     texts = node.get("texts") or {}
     packed = (dataset.get("archives") or {}).get(node["archive"]) or {}
     copies = {name: mirrored(name, paths) for language in both for name in texts.get(language, [])}
@@ -154,7 +154,8 @@ def _pairs(dataset: Node, paths: Node) -> Source:
         with open_member(path, node["member"]) as file:
             found = pairs.read_table(stream_lines(file, node["member"]), node["columns"], both, node["member"])
     found = sorted(set(found))
-    digest = pairs.checksum(found, node.get("checksums") or [], f"{dataset['name']}, from {origin}")
+    what = f"{dataset['name']}, from {origin}: {len(found):,} different pairs"
+    digest = verified(map("\t".join, found), node.get("checksums") or [], what)
     return _in_memory(dataset, {"pairs": digest}, {"pairs": origin}, lambda: (pairs.split(found, dataset), {}))
 
 

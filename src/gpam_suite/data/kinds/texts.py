@@ -3,7 +3,7 @@
 import contextlib
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,7 @@ def _segments(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
             yield html.unescape(match[1]), match[1].replace("\u2019", "'")
 
 
-FORMATS: dict[str, Callable[[Iterator[str]], Iterator[tuple[str, ...]]]] = {
-    "plain": _plain,
-    "talks": _talks,
-    "segments": _segments,
-}
+FORMATS = {"plain": _plain, "talks": _talks, "segments": _segments}
 
 
 @dataclass(frozen=True)
