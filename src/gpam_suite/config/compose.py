@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,11 @@ _RANGES = {
     "optimization.max_update": (lambda value: value >= 1, "at least 1"),
     "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
     "common.log_interval": (lambda value: value >= 1, "at least 1"),
-    "checkpoint.no_save": (lambda value: not value, "false: what is saved is evaluated"),
-    "checkpoint.no_last_checkpoints": (lambda value: not value, "false: a killed run goes on from the last one"),
-    "checkpoint.no_save_optimizer_state": (lambda value: not value, "false: a killed run goes on with it"),
-    "checkpoint.checkpoint_suffix": (lambda value: not value, "no suffix: what is saved is found by its name"),
-    "dataset.disable_validation": (
-        lambda value: not value,
-        "false: curves and the best checkpoint come from validation",
-    ),
+    "checkpoint.no_save": (not_, "false: what is saved is evaluated"),
+    "checkpoint.no_last_checkpoints": (not_, "false: a killed run goes on from the last one"),
+    "checkpoint.no_save_optimizer_state": (not_, "false: a killed run goes on with it"),
+    "checkpoint.checkpoint_suffix": (not_, "no suffix: what is saved is found by its name"),
+    "dataset.disable_validation": (not_, "false: curves and the best checkpoint come from validation"),
 }
 """Options of fairseq to what their values have to be."""
 
