@@ -26,7 +26,8 @@ def to_mend(error: BaseException | None) -> str | None:
             )
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             return f"no access to {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
-        if isinstance(error, OSError) and (_is_gone(error) or "not found" in str(error)):
+        missing = isinstance(error, FileNotFoundError) and os.sep in str(error.filename)  # no program, by its name
+        if missing or (isinstance(error, OSError) and "not found" in str(error)):
             return f"a file is gone while it was needed ({in_a_line(error)}); start again to go on"
         if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
             return (
@@ -35,8 +36,3 @@ def to_mend(error: BaseException | None) -> str | None:
             )
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
-
-
-def _is_gone(error: OSError) -> bool:
-    """Whether a file is missing, and not a program that was looked for by its name."""
-    return error.errno == errno.ENOENT and os.sep in str(error.filename)
