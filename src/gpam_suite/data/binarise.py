@@ -22,7 +22,7 @@ UNK_ID, EOS_ID = 3, 2
 _LARGEST_SHORT = 65500  # fairseq writes ids of a smaller dictionary as two bytes
 _HEADER = struct.Struct("<9sQBQ")  # of the index of an "mmap" data set: magic word, version, type of an id, items
 _TYPE_CODES = {np.uint16: 8, np.uint32: 9}  # as fairseq's indexed data sets name them
-_DICTIONARY_LINE = re.compile(r"([^\s]+) (\d{1,18})", re.ASCII)
+_DICTIONARY_LINE = re.compile(r"(\S+) ([0-9]{1,18})")
 
 
 def new_dictionary() -> Any:
@@ -63,8 +63,7 @@ def load_dictionary(path: Path) -> Any:
     dictionary = new_dictionary()
     seen = {*RESERVED, "<unk>"}
     for number, line in enumerate(text.split("\n")[: -1 if text.endswith("\n") else None], start=1):
-        match = _DICTIONARY_LINE.fullmatch(line)
-        if match is None or len(match[1].split()) != 1:
+        if (match := _DICTIONARY_LINE.fullmatch(line)) is None:
             raise UsageError(f"dictionary {path}, line {number}: got '{line[:40]}', wanted a word and its count")
         if match[1] in seen:
             raise UsageError(f"dictionary {path}, line {number}: '{match[1]}' is there already, or reserved by fairseq")
