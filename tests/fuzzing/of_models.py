@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from runs import composed, sizes
 from safetensors.torch import save_model
 
 from fuzzing.damage import damaged
@@ -13,6 +16,8 @@ from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.of_records import changed
 from fuzzing.target import Target
 from gpam_suite.common.files import sha256
+from gpam_suite.config.compose import fairseq_config
+from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 
 
@@ -63,19 +68,9 @@ _EXPORTED: dict[str, Any] = {}
 def _exported(folder: Path) -> dict[str, Any]:
     """A language model of 250 parameters, as scripts/export.py would write it."""
     if not _EXPORTED:
-        from gpam_suite.config.compose import composed, fairseq_config
-
-        sizes = ("layers=1", "embed_dim=8", "ffn_embed_dim=8", "attention_heads=2")
-        cfg = composed(
-            "model=dagpam", *(f"fairseq.model.decoder_{size}" for size in sizes), "fairseq.task.tokens_per_sample=8"
-        )
-        complete = fairseq_config(cfg)
-        from types import SimpleNamespace
-
+        small = sizes("decoder", layers=1, embed_dim=8, ffn_embed_dim=8, attention_heads=2)
+        complete = fairseq_config(composed("model=dagpam", *small, "fairseq.task.tokens_per_sample=8"))
         from fairseq.models import build_model
-        from omegaconf import OmegaConf
-
-        from gpam_suite.data.binarise import load_dictionary
 
         (folder / "dict.txt").write_text("a 3\nb 2\nc 1\nd 1\n", encoding="utf-8")
         dictionary = load_dictionary(folder / "dict.txt")

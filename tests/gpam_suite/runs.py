@@ -23,6 +23,12 @@ from gpam_suite.data import prepare
 from gpam_suite.run import processes
 from gpam_suite.run.run import run
 
+
+def sizes(*stacks: str, **values: int) -> list[str]:
+    """Overrides of a model's sizes: ``sizes("decoder", layers=1)``."""
+    return [f"++fairseq.model.{stack}_{name}={value}" for stack in stacks for name, value in values.items()]
+
+
 TINY = [
     "tracking.mode=disabled",
     "++fairseq.optimization.max_update=4",
@@ -37,20 +43,14 @@ TINY_LM = [
     "dataset=local_lm",
     "++fairseq.task.tokens_per_sample=16",
     "evaluation.context_window=6",
-    "++fairseq.model.decoder_layers=2",
-    "++fairseq.model.decoder_embed_dim=16",
-    "++fairseq.model.decoder_ffn_embed_dim=32",
-    "++fairseq.model.decoder_attention_heads=2",
+    *sizes("decoder", layers=2, embed_dim=16, ffn_embed_dim=32, attention_heads=2),
 ]
 TINY_NMT = [
     *TINY,
     "dataset=local_parallel",
     "dataset.source=cs",
     "dataset.target=en",
-    *(f"++fairseq.model.{side}_layers=1" for side in ("encoder", "decoder")),
-    *(f"++fairseq.model.{side}_embed_dim=16" for side in ("encoder", "decoder")),
-    *(f"++fairseq.model.{side}_ffn_embed_dim=32" for side in ("encoder", "decoder")),
-    *(f"++fairseq.model.{side}_attention_heads=2" for side in ("encoder", "decoder")),
+    *sizes("encoder", "decoder", layers=1, embed_dim=16, ffn_embed_dim=32, attention_heads=2),
 ]
 
 

@@ -9,7 +9,7 @@ from data_helpers import mirror, node
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from runs import TINY, composed, places, run_here
+from runs import TINY, composed, places, run_here, sizes
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import check, folder_of
@@ -155,7 +155,7 @@ def test_a_run_by_character_is_scored_in_bits(tmp_path):
         *places(tmp_path),
         "++fairseq.task.tokens_per_sample=64",
         "evaluation.context_window=32",
-        *(f"++fairseq.model.decoder_{name}" for name in ("layers=1", "embed_dim=16", "ffn_embed_dim=16")),
+        *sizes("decoder", layers=1, embed_dim=16, ffn_embed_dim=16),
     )
     cfg.paths.mirror = str(paths["mirror"])
     cfg.dataset = OmegaConf.create(dataset)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_server import serving
 from omegaconf import OmegaConf
-from runs import TINY, composed, places, run_here
+from runs import TINY, composed, places, run_here, sizes
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
@@ -187,7 +187,6 @@ def test_the_original_xml_is_downloaded(tmp_path):
     ("change", "match"),
     [
         ({"budget": 0}, r"dataset\.budget \(words of a piece\): got 0, wanted a whole number of at least 1"),
-        ({"budget": "128 words"}, r"dataset\.budget \(words of a piece\): got '128 words'"),
         ({"budgets": 3}, r"unknown option dataset\.budgets.*did you mean 'budget'"),
         ({"task": "lm"}, "dataset.task=lm does not go with dataset.kind=documents: wanted dataset.task=nmt"),
         ({"target": "fr"}, r"dataset\.sets\.train\.a\.fr: got None, wanted mirror"),
@@ -228,11 +227,7 @@ def test_a_run_on_documents(tmp_path):
         "dataset=ted_docs_de_en",
         *TINY,
         *places(tmp_path),
-        *(
-            f"++fairseq.model.{side}_{name}"
-            for side in ("encoder", "decoder")
-            for name in ("layers=1", "embed_dim=16", "ffn_embed_dim=16")
-        ),
+        *sizes("encoder", "decoder", layers=1, embed_dim=16, ffn_embed_dim=16),
     )
     cfg.paths.mirror = str(tmp_path / "mirror")
     cfg.dataset = OmegaConf.create(dataset)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from data_helpers import node
 from omegaconf import OmegaConf
-from runs import TINY, composed, places, run_here
+from runs import TINY, composed, places, run_here, sizes
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import check, fairseq_config, folder_of
@@ -72,7 +72,6 @@ def test_a_copy_is_a_copy_and_a_recall_asks_every_key_once_among_fillers():
     [
         ("copy", {"length": 511}, r"dataset\.length: got 511, wanted an even number"),
         ("copy", {"length": 2}, r"dataset\.length: got 2, wanted a whole number of at least 4"),
-        ("copy", {"length": "long"}, r"dataset\.length: got 'long'"),
         ("copy", {"values": 1}, r"dataset\.values: got 1"),
         ("copy", {"length": 4, "values": 5}, r"no new sequence after 5 of them; ask for fewer"),
         ("copy", {"pairs": 2}, r"unknown option dataset\.pairs"),
@@ -105,7 +104,7 @@ def tiny(kind, base):
         *[option for option in TINY if "bpe_size" not in option],
         *places(base),
         *(f"dataset.{key}={value}" for key, value in SMALL[kind].items()),
-        *(f"++fairseq.model.decoder_{name}" for name in ("layers=1", "embed_dim=16", "ffn_embed_dim=16")),
+        *sizes("decoder", layers=1, embed_dim=16, ffn_embed_dim=16),
     )
 
 
