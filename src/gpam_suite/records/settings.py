@@ -42,11 +42,7 @@ NAMES_A_ROW = (
 are named after what differs."""
 
 
-def _any_of(patterns: Any) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
-
-
-_MAY_DIFFER, _NAMES_A_ROW = _any_of(MAY_DIFFER), _any_of(NAMES_A_ROW)
+_MAY_DIFFER, _NAMES_A_ROW = (re.compile("|".join(patterns)) for patterns in (MAY_DIFFER, NAMES_A_ROW))
 
 
 def names_a_row(key: str) -> bool:
