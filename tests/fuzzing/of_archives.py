@@ -1,10 +1,9 @@
 """Archives: whatever is in them, the named file comes out or a sentence, and nothing is written anywhere."""
 
-import io
 import tarfile
-import zipfile
 from pathlib import Path
 
+from archives import tarred, zipped
 from hypothesis import strategies as st
 
 from fuzzing.damage import damaged
@@ -17,26 +16,15 @@ _KINDS = [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, ta
 
 
 def _tar(mode: str, entries: list[tuple[str, bytes, str]]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=mode) as archive:
-        for name, kind, link in entries:
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = kind, link
-            entry.size = len(_CONTENT) if kind == tarfile.REGTYPE else 0
-            archive.addfile(entry, io.BytesIO(_CONTENT))
-    return file.getvalue()
-
-
-def _zip(method: int) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as archive:
-        archive.writestr("../evil", b"evil")
-        archive.writestr("folder/a", _CONTENT)
-    return file.getvalue()
+    contents = (_CONTENT if kind == tarfile.REGTYPE else link.encode() for _, kind, link in entries)
+    return tarred([(name, kind, own) for (name, kind, _), own in zip(entries, contents, strict=True)], mode)
 
 
 _USUAL = [("x", tarfile.DIRTYPE, ""), ("folder/a", tarfile.REGTYPE, "")]
-WHOLE = [*(_tar(mode, _USUAL) for mode in ("w", "w:gz", "w:bz2", "w:xz")), *map(_zip, (0, 8, 12, 14))]
+WHOLE = [
+    *(_tar(mode, _USUAL) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
+    *(zipped({"../evil": b"evil", "folder/a": _CONTENT}, method) for method in (0, 8, 12, 14)),
+]
 _NAMES = ["folder/a", "./folder/a", "../folder/a", "/folder/a", "evil", "../../evil", "", "a\0b"]
 
 

@@ -2,9 +2,9 @@
 
 import gzip
 import io
-import zipfile
 from pathlib import Path
 
+from archives import zipped
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 
@@ -16,13 +16,6 @@ from gpam_suite.data.text.lines import read_lines
 from gpam_suite.data.text.segmentation import segmenter
 
 TEXT = "ein Hund läuft .\n\nzwei Katzen\u2028schlafen\u00a0auf\tdem Sofa .\nder <unk> Hund\r\n".encode()
-
-
-def _packed(content: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("text", content)
-    return file.getvalue()
 
 
 def _expected(content: bytes) -> list[str] | None:
@@ -99,7 +92,7 @@ TARGETS = (
         "packed text",
         lambda _: (
             st.tuples(st.just("gz"), damaged(gzip.compress(TEXT, mtime=0)))
-            | st.tuples(st.just("zip"), damaged(_packed(TEXT)))
+            | st.tuples(st.just("zip"), damaged(zipped({"text": TEXT})))
         ),
         packed_lines,
         700,

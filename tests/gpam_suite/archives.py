@@ -1,8 +1,9 @@
-"""Archives of the form in which corpora are published, with sentences made here."""
+"""Archives in memory, and those of the form in which corpora are published, with sentences made here."""
 
 import html
 import io
 import tarfile
+import zipfile
 
 WORDS = {
     "de": ["ein", "Hund", "läuft", "schnell", "usw.", "im", "Haus", "„so“", "R&D"],
@@ -35,15 +36,34 @@ def segments(language, pairs, tag="srcset"):
     return [*lines, "</doc>", f"</{tag}>"]
 
 
-def packed(files):
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, lines in files.items():
-            data = "".join(f"{line}\n" for line in lines).encode()
+def tarred(entries, mode="w:gz"):
+    """A tar archive of names, types and contents; that of a link is where it leads."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as archive:
+        for name, kind, content in entries:
             entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    return content.getvalue()
+            entry.type = kind
+            if kind == tarfile.REGTYPE:
+                entry.size = len(content)
+            else:
+                entry.linkname = content.decode()
+            archive.addfile(entry, io.BytesIO(content))
+    return file.getvalue()
+
+
+def zipped(files, method=zipfile.ZIP_DEFLATED):
+    """A zip archive of names (or a ``ZipInfo``) and contents."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def packed(files):
+    """A tar archive of names and lines."""
+    texts = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
+    return tarred([(name, tarfile.REGTYPE, text) for name, text in texts.items()])
 
 
 def iwslt_files(pairs):

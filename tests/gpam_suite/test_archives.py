@@ -1,9 +1,9 @@
 """An archive is read like the folder it was made of, and never written to the disk."""
 
-import io
 import tarfile
 
 import pytest
+from archives import tarred
 from record_factory import add_config, add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
@@ -77,12 +77,8 @@ def broken(path):
 
 
 def linked(path):
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:xz") as archive:
-        member = tarfile.TarInfo("softmax-default/seed1-00000000/record.json")
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(member)
-    path.write_bytes(content.getvalue())
+    link = ("softmax-default/seed1-00000000/record.json", tarfile.SYMTYPE, b"/etc/passwd")
+    path.write_bytes(tarred([link], "w:xz"))
 
 
 @pytest.mark.parametrize("spoil, words", [(broken, "is broken"), (linked, "is no plain file")])

@@ -1,9 +1,7 @@
 """One file of sentence pairs: the split keeps together what shares a sentence, whatever order and file it comes in."""
 
-import io
-import zipfile
-
 import pytest
+from archives import zipped
 from data_helpers import PLAIN, mirror, node, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,18 +60,11 @@ def small_node(**changes):
     return dataset
 
 
-def packed(lines):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("deu.txt", "".join(f"{line}\n" for line in lines))
-        archive.writestr("_about.txt", "about\n")
-    return content.getvalue()
-
-
 @pytest.fixture
 def server():
     with serving() as served:
-        served.files["/deu-eng.zip"] = packed(LINES + LINES[:9])
+        text = "".join(f"{line}\n" for line in LINES + LINES[:9])
+        served.files["/deu-eng.zip"] = zipped({"deu.txt": text, "_about.txt": "about\n"})
         yield served
 
 

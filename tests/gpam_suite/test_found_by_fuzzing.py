@@ -1,10 +1,8 @@
 """What fuzzing found once: each is one clear sentence now, which says what is wrong."""
 
-import io
-import zipfile
-
 import pytest
 import torch
+from archives import zipped
 from omegaconf import OmegaConf
 from runs import composed
 
@@ -95,8 +93,5 @@ def test_a_checkpoint_that_holds_something_else(sentence, tmp_path):
     for state in ({}, {"model": None}, {"model": {"weight": 1.0}}, [1]):
         torch.save(state, path)
         assert str(path) in sentence(lambda: read_checkpoint(path))
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("data.pkl", b"no pickle")
-    path.write_bytes(file.getvalue())
+    path.write_bytes(zipped({"data.pkl": b"no pickle"}))
     assert str(path) in sentence(lambda: read_checkpoint(path))

@@ -1,10 +1,9 @@
 """Language models by character: the ids are the text, cut where it should be, scored in bits per character."""
 
-import io
 import math
-import zipfile
 
 import pytest
+from archives import zipped
 from data_helpers import mirror, node
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,11 +27,8 @@ SPLIT = {"train": 1000, "valid": 500, "test": len(TEXT) - 1500}
 
 def small(folder, content=TEXT, **changes):
     """The shipped enwik8 node with an archive of ``content`` in a mirror folder."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("enwik8", content)
     (folder / "mirror" / "enwik8").mkdir(parents=True, exist_ok=True)
-    (folder / "mirror" / "enwik8" / "enwik8.zip").write_bytes(archive.getvalue())
+    (folder / "mirror" / "enwik8" / "enwik8.zip").write_bytes(zipped({"enwik8": content}))
     dataset = node("enwik8", split=SPLIT, types=len(set(content)), **changes)
     dataset["file"]["checksums"] = []
     return dataset, {"data": folder / "data", "mirror": folder / "mirror"}
@@ -87,8 +83,7 @@ def test_where_documents_begin(unit, starts):
 
 def test_an_archive_of_several_files_is_refused(tmp_path):
     dataset, paths = small(tmp_path)
-    with zipfile.ZipFile(paths["mirror"] / "enwik8" / "enwik8.zip", "a") as packed:
-        packed.writestr("../second", b"more")
+    (paths["mirror"] / "enwik8" / "enwik8.zip").write_bytes(zipped({"enwik8": TEXT, "../second": b"more"}))
     with pytest.raises(UsageError, match="an archive of 2 files, wanted one"):
         prepare(dataset, OPTIONS, paths)
 
