@@ -37,7 +37,6 @@ def file_sha256(path: Path) -> str:
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
     """Write ``content`` under a temporary name in the same folder, then rename: readers see all or nothing of it."""
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode("utf-8") if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -57,7 +56,7 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
 def remove_unfinished(folder: Path, seconds: float = 0) -> None:
     """Remove what killed processes left of :func:`write_atomically` in ``folder``. Where others may be at work: only
     what is ``seconds`` old."""
-    for temporary in Path(folder).glob(".*.tmp"):
+    for temporary in folder.glob(".*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.stat().st_mtime >= seconds:
                 temporary.unlink()

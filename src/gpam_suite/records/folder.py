@@ -156,7 +156,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> Path:
         UsageError: the record does not fit :data:`SCHEMA`; nothing is written.
     """
     data = _finite({"schema_version": SCHEMA_VERSION, **record})
-    path = Path(folder) / RECORD
+    path = folder / RECORD
     if complaint := _complaint(data):
         raise UsageError(
             f"Not writing {path}, the record does not fit the schema: {complaint}. Fill in the field "
@@ -170,7 +170,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> Path:
 
 def is_finished(folder: Path) -> bool:
     """Whether ``folder`` holds a valid record with status ``finished`` (such a run need not be run again)."""
-    return archives.is_file(Path(folder) / RECORD) and read_record(folder)["status"] == "finished"
+    return archives.is_file(folder / RECORD) and read_record(folder)["status"] == "finished"
 
 
 def read_record(folder: Path) -> Record:
@@ -179,7 +179,6 @@ def read_record(folder: Path) -> Record:
     Raises:
         UsageError: there is none, it is cut off, or it does not fit :data:`SCHEMA`.
     """
-    folder = Path(folder)
     path = folder / RECORD
     advice = f"restore it from git, or delete the folder {folder} and run again"
     try:
@@ -250,7 +249,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def append_history(folder: Path, row: Mapping[str, Any]) -> None:
     """Append one row to ``folder/metrics.jsonl``; the torn line a killed run left at its end is cut off first."""
-    path = Path(folder) / HISTORY
+    path = folder / HISTORY
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
@@ -267,7 +266,7 @@ def cut_history(folder: Path, update: int) -> None:
     rows = read_history(folder)
     kept = [row for row in rows if (row.get("update") or 0) <= update]
     if len(kept) < len(rows):
-        write_atomically(Path(folder) / HISTORY, "".join(map(_line, kept)))
+        write_atomically(folder / HISTORY, "".join(map(_line, kept)))
 
 
 def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
@@ -297,12 +296,12 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: another line is not a JSON object.
     """
-    return _read_lines(Path(folder) / HISTORY, torn_end_allowed=True)
+    return _read_lines(folder / HISTORY, torn_end_allowed=True)
 
 
 def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """Write ``folder/scores.jsonl`` atomically: one row a unit of the test set, in its order."""
-    return write_atomically(Path(folder) / SCORES, "".join(_line(row) for row in rows))
+    return write_atomically(folder / SCORES, "".join(_line(row) for row in rows))
 
 
 def read_scores(folder: Path) -> list[dict[str, Any]]:
@@ -311,4 +310,4 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: the file is cut off or a line is not a JSON object.
     """
-    return _read_lines(Path(folder) / SCORES, torn_end_allowed=False)
+    return _read_lines(folder / SCORES, torn_end_allowed=False)
