@@ -95,9 +95,8 @@ def check(cfg: DictConfig) -> None:
         mapping(cfg.get("checks"), "checks")
         whole_number(cfg.checks.get("attention_every"), 0, "checks.attention_every")
         mapping(cfg.get("tracking"), "tracking")
-    places = {f"paths.{key}": OmegaConf.select(cfg, f"paths.{key}") for key in ("results", "data")}
-    for name, value in {**places, "experiment_name": cfg.get("experiment_name")}.items():
-        if not isinstance(value, str) or not value or "\0" in value:
+    for name in ("paths.results", "paths.data", "experiment_name"):
+        if not isinstance(value := OmegaConf.select(cfg, name), str) or not value or "\0" in value:
             raise UsageError(f"{name}: got '{value}', wanted a text")
     if whole_number(cfg.seed, 0, "seed") >= 2**31:  # numpy's end, with room for the epochs that fairseq adds
         raise UsageError(f"seed: got {cfg.seed}, wanted a number below 2**31")
