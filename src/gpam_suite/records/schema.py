@@ -82,9 +82,7 @@ _PROPERTIES: dict[str, Any] = {
         required=list(PARAMETERS),
         description="parameters by part; mechanism counts what the mechanism adds to softmax attention",
     ),
-    "flops": {
-        "oneOf": [{"type": "null"}, _map_of(_NUMBER_OR_NULL, required=["train_per_token"])],
-    },
+    "flops": {"oneOf": [{"type": "null"}, _map_of(_NUMBER_OR_NULL, required=["train_per_token"])]},
     "speed": _map_of(_NUMBER_OR_NULL, required=["train_tokens_per_second", "train_seconds", "evaluate_seconds"]),
     "memory": _map_of(_COUNT_OR_NULL, required=["peak_bytes"]),
     "data": {
