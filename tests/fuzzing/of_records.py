@@ -22,16 +22,8 @@ ROWS = b'{"update": 20, "split": "train", "loss": 1.25e-3}\n{"update": 40, "spli
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    """Equal with every digit and type; no NaN or infinity anywhere."""
-    if isinstance(found, float) and not math.isfinite(found):
-        return False
-    if isinstance(wanted, dict):
-        return (
-            isinstance(found, dict) and list(found) == list(wanted) and all(_same(found[k], wanted[k]) for k in wanted)
-        )
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_same, found, wanted))
-    return type(found) is type(wanted) and repr(found) == repr(wanted)
+    """Equal with every digit and type; a NaN or infinity anywhere raises."""
+    return json.dumps(found, allow_nan=False) == json.dumps(wanted)
 
 
 def record_bytes(content: bytes, folder: Path) -> None:
