@@ -1,5 +1,6 @@
 """Configurations and overrides: a run that could start, or one sentence."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,12 @@ from gpam_suite.data.kinds.sources import KINDS
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.store.unpack import refuse_outside
 
-_TREES: list[dict[str, Any]] = []
 
-
+@cache
 def _trees() -> list[dict[str, Any]]:
     """Whole configurations of a language model, a translation and a task with answers."""
-    if not _TREES:
-        for words in ([], ["experiment=nmt_laptop", "model=dagpam"], ["dataset=copy", "model=softmax_more_heads"]):
-            _TREES.append(OmegaConf.to_container(composed(*words), resolve=True))
-    return _TREES
+    choices = ([], ["experiment=nmt_laptop", "model=dagpam"], ["dataset=copy", "model=softmax_more_heads"])
+    return [OmegaConf.to_container(composed(*words), resolve=True) for words in choices]
 
 
 def _config(tree: dict[str, Any], folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints and exported models, against the parameters that were saved."""
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from safetensors.torch import save_model
 from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome
 from fuzzing.of_records import changed
-from fuzzing.target import Target
+from fuzzing.target import Target, memory_folder
 from gpam_suite.common.files import sha256
 from gpam_suite.config.compose import fairseq_config
 from gpam_suite.data.binarise import load_dictionary
@@ -62,38 +63,31 @@ def checkpoint(content: bytes, folder: Path) -> None:
         raise Broken(f"{content!r} was read as {found['model']}")
 
 
-_EXPORTED: dict[str, Any] = {}
+@cache
+def _exported() -> dict[str, Any]:
+    """A language model of 250 parameters, as scripts/export.py would write it: its ``files`` and its ``config``."""
+    small = sizes("decoder", layers=1, embed_dim=8, ffn_embed_dim=8, attention_heads=2)
+    complete = fairseq_config(composed("model=dagpam", *small, "fairseq.task.tokens_per_sample=8"))
+    from fairseq.models import build_model
 
-
-def _exported(folder: Path) -> dict[str, Any]:
-    """A language model of 250 parameters, as scripts/export.py would write it."""
-    if not _EXPORTED:
-        small = sizes("decoder", layers=1, embed_dim=8, ffn_embed_dim=8, attention_heads=2)
-        complete = fairseq_config(composed("model=dagpam", *small, "fairseq.task.tokens_per_sample=8"))
-        from fairseq.models import build_model
-
+    with memory_folder() as folder:
         (folder / "dict.txt").write_text("a 3\nb 2\nc 1\nd 1\n", encoding="utf-8")
         dictionary = load_dictionary(folder / "dict.txt")
         model = build_model(complete.model, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
         save_model(model, str(folder / "model.safetensors"))
-        sections = {name: OmegaConf.to_container(complete[name]) for name in ("task", "model")}
-        files = {
-            "dict.txt": (folder / "dict.txt").read_bytes(),
-            "model.safetensors": (folder / "model.safetensors").read_bytes(),
-        }
-        _EXPORTED["files"] = files
-        _EXPORTED["config"] = {
-            "format": 1,
-            "task": "lm",
-            "unit": "word",
-            "languages": ["en"],
-            "preprocessing": {"tokenizer": "none", "bpe": "none"},
-            "evaluation": {"max_tokens": 64, "context_window": 2, "checkpoint": "best"},
-            "dictionaries": ["dict.txt"],
-            "fairseq": sections,
-            "files": {name: sha256(content) for name, content in files.items()},
-        }
-    return _EXPORTED
+        files = {name: (folder / name).read_bytes() for name in ("dict.txt", "model.safetensors")}
+    config = {
+        "format": 1,
+        "task": "lm",
+        "unit": "word",
+        "languages": ["en"],
+        "preprocessing": {"tokenizer": "none", "bpe": "none"},
+        "evaluation": {"max_tokens": 64, "context_window": 2, "checkpoint": "best"},
+        "dictionaries": ["dict.txt"],
+        "fairseq": {name: OmegaConf.to_container(complete[name]) for name in ("task", "model")},
+        "files": {name: sha256(content) for name, content in files.items()},
+    }
+    return {"files": files, "config": config}
 
 
 def _pretrained(case: tuple[str, Any], folder: Path) -> None:
@@ -101,7 +95,7 @@ def _pretrained(case: tuple[str, Any], folder: Path) -> None:
     from gpam_suite.tools.pretrained import load
 
     kind, content = case
-    exported = _exported(folder)
+    exported = _exported()
     for name, whole in exported["files"].items():
         (folder / name).write_bytes(content if name == kind else whole)
     try:
@@ -121,9 +115,8 @@ def _pretrained(case: tuple[str, Any], folder: Path) -> None:
             raise Broken(f"a perplexity of {score.perplexity}")
 
 
-def _models(folder: Path) -> st.SearchStrategy:
-    folder.mkdir(parents=True, exist_ok=True)
-    exported = _exported(folder)
+def _models(_: Path) -> st.SearchStrategy:
+    exported = _exported()
     files = [st.tuples(st.just(name), damaged(content)) for name, content in exported["files"].items()]
     return st.one_of(st.tuples(st.just("config"), changed(exported["config"])), *files)
 
