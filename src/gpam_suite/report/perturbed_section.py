@@ -28,11 +28,6 @@ def title(kind: str, aggregate: Aggregate) -> str:
     return _TITLES.get(kind) or f"Adversarial {'characters' if aggregate.unit == 'character' else 'sub-words'}"
 
 
-def table(found: Found) -> str:
-    """Models by kinds, and how to read it."""
-    return f"{_table(found)}\n{bullets(_how_to_read(found))}"
-
-
 def plot(found: Found, name: str = "perturbed", made_by: str = COMMAND) -> Plot:
     """Scores by rate, a panel for each kind."""
     shown, percent = selected(found.aggregate, found.rows), [100 * rate for rate in (0, *found.rates)]
@@ -61,22 +56,22 @@ def plot(found: Found, name: str = "perturbed", made_by: str = COMMAND) -> Plot:
     return Plot(name, said, 0.6 + 2.1 * lines, paint)
 
 
-def _table(found: Found) -> str:
-    """Models by kinds."""
+def table(found: Found) -> str:
+    """Models by kinds, and how to read it."""
     baseline, rate = found.aggregate.baseline, formatting.number(100 * found.rates[-1], 0)
     label, others = LABELS[found.metric], METRICS[found.aggregate.task][1:]
     head = ["Model", "Perturbation", "Seeds", f"{label}, clean", f"{label} at {rate} %", "Change"]
     head += [f"Change of {LABELS[other]}" for other in others]
     head += [f"Change less that of {baseline.label if baseline else 'softmax'}, points [95 %]", "Holm"]
-    table = []
+    lines = []
     for row, own in found.rows:
         for kind in found.kinds:
             clean, last = ([one["clean"] for one in own.values()], [one["kinds"][kind][-1] for one in own.values()])
             cells = [row.label, title(kind, found.aggregate), str(len(own)), _mean(found, clean), _mean(found, last)]
             cells += [percent(found.change(own, kind, metric)) for metric in (found.metric, *others)]
             holm = formatting.p_value(found.corrected.get((row.key, kind)))
-            table.append([*cells, points(found, row, kind), holm])
-    return markdown(head, table)
+            lines.append([*cells, points(found, row, kind), holm])
+    return f"{markdown(head, lines)}\n{bullets(_how_to_read(found))}"
 
 
 def _mean(found: Found, scores: Iterable[dict[str, float | None]]) -> str:

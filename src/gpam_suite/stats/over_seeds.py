@@ -121,8 +121,9 @@ def _untestable(values: Mapping[int, float], baseline: Mapping[int, float]) -> s
     """Why there is no t test; None where there is one."""
     if min(len(values), len(baseline)) < 2:
         return "one seed"
-    paired = set(values) == set(baseline)
-    samples = [_paired(values, baseline)] if paired else [list(values.values()), list(baseline.values())]
+    samples = [list(values.values()), list(baseline.values())]
+    if set(values) == set(baseline):
+        samples = [[values[seed] - baseline[seed] for seed in sorted(values)]]
     largest = max(map(abs, [*values.values(), *baseline.values()]))
     spread = max(float(np.std(sample, ddof=1)) for sample in samples)
     return "no spread between seeds" if spread <= _ROUNDING * largest else None
@@ -137,10 +138,6 @@ def _t_test(values: Mapping[int, float], baseline: Mapping[int, float], shift: f
         if set(values) == set(baseline):
             return stats.ttest_rel(own, [baseline[seed] for seed in seeds], **options)
         return stats.ttest_ind(own, list(baseline.values()), equal_var=False, **options)
-
-
-def _paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:
-    return [values[seed] - baseline[seed] for seed in sorted(values)]
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
