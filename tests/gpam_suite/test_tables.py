@@ -105,16 +105,20 @@ def test_one_seed_has_no_spread_and_a_warning(tmp_path):
     assert "Warning: too few seeds" in tabulate(tmp_path)[0].read_text()
 
 
-def test_without_softmax_there_is_no_difference(tmp_path):
-    """Under another attention it is none."""
-    store(tmp_path, make_record(model="dagpam"), make_record(overrides_label="attention=sigmoid"))
+@pytest.mark.parametrize("label", ["attention=sigmoid", "control=more_heads"])
+def test_without_softmax_there_is_no_difference(tmp_path, label):
+    """Under another attention, or as a control, it is none."""
+    store(tmp_path, make_record(model="dagpam"), make_record(overrides_label=label))
     for row in _table(tmp_path):
         assert row["Difference over seeds [95 %]"] == row["Extra parameters"] == row["Training speed ×"] == "–"
     assert "Softmax was not run" in tabulate(tmp_path)[0].read_text()
 
 
-def test_speed_is_not_compared_across_machines(tmp_path):
-    store(tmp_path, make_record(), make_record(model="dagpam", hardware={"device": "cuda", "cores": 8}))
+@pytest.mark.parametrize("of", ["model", "seed"])
+def test_speed_is_not_compared_across_machines(tmp_path, of):
+    """Neither where each model has its own, nor where both ran on the same two."""
+    runs = [make_record(model=model, seed=seed) for model in ("softmax", "dagpam") for seed in (1, 2)]
+    store(tmp_path, *(run | {"hardware": {"device": str(run[of])}} for run in runs))
     _, dagpam = _table(tmp_path)
     assert dagpam["Training speed ×"] == dagpam["Peak memory ×"] == "–"
     assert dagpam["Extra parameters"] == "+0.26 %"
