@@ -77,8 +77,7 @@ class Row:
 
     def mean(self, *path: str) -> float | None:
         """Mean over the finished seeds of a number in the record, e.g. ``mean("memory", "peak_bytes")``."""
-        found = (record.at(*path) for record in self.finished)
-        return summarise([float(value) for value in found if value is not None]).mean
+        return summarise(list(self.by_seed(lambda record: record.at(*path)).values())).mean
 
     @property
     def machine(self) -> set[str]:
