@@ -71,26 +71,24 @@ def translation(sentence: list[str]) -> list[str]:
 
 def write_parallel(folder: Path) -> Path:
     """Binarised source and target of three splits."""
-    raw = folder / "raw"
-    raw.mkdir(parents=True)
-    for seed, (split, count) in enumerate({"train": 160, "valid": 12, "test": 12}.items()):
-        pairs = sentences(count, seed)
-        (raw / f"{split}.src").write_text("".join(" ".join(s) + "\n" for s in pairs))
-        (raw / f"{split}.tgt").write_text("".join(" ".join(translation(s)) + "\n" for s in pairs))
-    split_files = flags({f"{split}pref": raw / split for split in ("train", "valid", "test")})
     languages = flags({"source_lang": "src", "target_lang": "tgt"})
-    assert gpam("preprocess", *languages, *split_files, "--destdir", folder / "bin") == 0
-    return folder / "bin"
+    return _binarised(folder, 160, {".src": lambda s: s, ".tgt": translation}, *languages)
 
 
 def write_lines(folder: Path) -> Path:
     """Binarised text of three splits, each sentence followed by its translation."""
-    raw = folder / "raw"
+    return _binarised(folder, 120, {"": lambda s: s + translation(s)}, "--only-source")
+
+
+def _binarised(folder: Path, trained: int, texts: dict[str, Callable[[list[str]], list[str]]], *more: str) -> Path:
+    """``texts`` maps the end of a file's name to what it holds of each sentence."""
+    raw, counts = folder / "raw", {"train": trained, "valid": 12, "test": 12}
     raw.mkdir(parents=True)
-    for seed, (split, count) in enumerate({"train": 120, "valid": 12, "test": 12}.items()):
-        (raw / split).write_text("".join(" ".join(s + translation(s)) + "\n" for s in sentences(count, seed)))
-    split_files = flags({f"{split}pref": raw / split for split in ("train", "valid", "test")})
-    assert gpam("preprocess", "--only-source", *split_files, "--destdir", folder / "bin") == 0
+    for seed, (split, count) in enumerate(counts.items()):
+        for ending, text in texts.items():
+            (raw / f"{split}{ending}").write_text("".join(" ".join(text(s)) + "\n" for s in sentences(count, seed)))
+    split_files = flags({f"{split}pref": raw / split for split in counts})
+    assert gpam("preprocess", *more, *split_files, "--destdir", folder / "bin") == 0
     return folder / "bin"
 
 
@@ -131,27 +129,6 @@ def _model_config(*arguments: str) -> Any:
 def mechanisms(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """Path and mechanism of every attention module."""
     return ((path, module.mechanism) for path, module in model.named_modules() if hasattr(module, "mechanism"))
-
-
-class Calls:
-    """Counts the forward calls of every mechanism of a model, by path."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.count = {path: 0 for path, _ in mechanisms(model)}
-        for path, mechanism in mechanisms(model):
-            mechanism.register_forward_hook(self._counter(path))
-
-    def _counter(self, path: str) -> Callable[..., None]:
-        def count(*_: object) -> None:
-            self.count[path] += 1
-
-        return count
-
-    def taken(self) -> set[int]:
-        """The counts since the last call of this, as a set: ``{1}`` where every mechanism was called once."""
-        counts = set(self.count.values())
-        self.count = dict.fromkeys(self.count, 0)
-        return counts
 
 
 def shared(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
