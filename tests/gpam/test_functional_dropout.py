@@ -3,14 +3,13 @@
 import pytest
 import torch
 from mechanism_cases import ONE_DIRECTION
+from test_functional import BACKENDS, FUSED
 
 from gpam.attention import functional
 from gpam.attention.backends import tiling
 from gpam.attention.backends.dropout import fill_dropout, random_words
 from gpam.attention.functional import dual_softmax, softmax_attention
 
-FUSED = ("batched", "materialised", "tiled")
-BACKENDS = tuple(name for name in functional.BACKENDS if name != "compiled")  # float32 only: test_compiled
 PLACES = ("branches", "combined")
 
 
