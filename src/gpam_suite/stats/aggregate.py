@@ -30,6 +30,7 @@ BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
 LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
+OPTION_LABELS = {"query_neg_init=identity": "W_Q^- from I"}
 _ATTENTION = re.compile(r"\b(attention|control)=")
 _LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 
@@ -295,7 +296,8 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     """The row is called by the options that are not its model's own, by its two ``lambdas`` where the model's rows vary
     them, and by what it was trained with where that is not as usual."""
     first = group[0]
-    shown = [option for option in changed_options(first["overrides_label"]) if not _LAMBDA.match(option)]
+    others = [option for option in changed_options(first["overrides_label"]) if not _LAMBDA.match(option)]
+    shown = [OPTION_LABELS.get(option, option) for option in others]
     if lambdas:
         shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
     label = f"{first['model_label']} ({', '.join(shown)})" if shown else first["model_label"]
