@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.files import sha256
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.text.lines import verified
 
 Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names
 
@@ -52,7 +52,7 @@ def read_table(lines: Iterable[str], columns: Sequence[str], both: Sequence[str]
 def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, str | None], list[str]]:
     """Lines by split and language of sorted ``pairs``; at most ``dataset.split`` of them for validation and test."""
     parts: dict[str, list[Pair]] = {part: [] for part in SPLITS}
-    for group in sorted(groups(pairs), key=lambda group: sha256(("\t".join(group[0]) + "\n").encode())):
+    for group in sorted(groups(pairs), key=lambda group: verified(["\t".join(group[0])], (), "a pair")):
         fits = (part for part in ("valid", "test") if len(parts[part]) + len(group) <= dataset["split"][part])
         parts[next(fits, "train")] += group
     if not all(parts.values()):
