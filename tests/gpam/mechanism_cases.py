@@ -67,9 +67,9 @@ class Inputs:
         return Inputs(**{name: function(tensor) for name, tensor in vars(self).items()})
 
 
-def inputs(target=5, source=None, batch=3, dtype=torch.float64) -> Inputs:
+def inputs(target=5, source=None, batch=3, seed=0, dtype=torch.float64) -> Inputs:
     source = target if source is None else source
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)

@@ -17,6 +17,7 @@ from gpam.attention.functional import BACKENDS, choose_backend
 
 LM = {"batch": 4, "heads": 8, "target": 512, "source": 512, "causal": True}
 NMT = {"batch": 136, "heads": 8, "target": 30, "source": 30}
+LAPTOP = {"batch": 100, "heads": 4, "target": 20, "source": 20, "head_dim": 32, "value_dim": 32}
 LONG = {"batch": 1, "heads": 8, "target": 4096, "source": 4096, "causal": True}
 FULL = {"batch": 4, "heads": 8, "target": 512, "source": 512}
 GPU = {"device_type": "cuda"}
@@ -33,7 +34,10 @@ HALF = {"dtype": torch.bfloat16, "flash": True}
         (LONG, 2, "tiled"),
         (LM, 1, "materialised"),
         (NMT, 1, "batched"),
-        (NMT | {"batch": 30, "target": 80, "source": 80}, 2, "materialised"),
+        (LAPTOP, 1, "batched"),
+        (LAPTOP, 2, "batched"),
+        (LAPTOP | {"batch": 200}, 2, "batched"),
+        (LAPTOP | {"batch": 50, "target": 80, "source": 80}, 2, "materialised"),
         (FULL, 1, "sdpa"),
         (LONG, 1, "sdpa"),
         (FULL | {"dtype": torch.bfloat16}, 1, "materialised"),
@@ -53,6 +57,7 @@ HALF = {"dtype": torch.bfloat16, "flash": True}
         (LM | GPU | HALF | {"padded": True}, 2, "sdpa"),
         (LM | GPU | HALF | {"shared_keys": False}, 2, "sdpa"),
         (LM | GPU | HALF, 1, "sdpa"),
+        (LM | GPU | HALF | {"flash": False}, 2, "sdpa"),
         (LM | GPU | {"dropout": 0.1}, 2, "sdpa"),
         (LM | GPU | {"dropout": 0.1, "dropout_on": "combined"}, 2, "reference"),
         (LM | GPU | {"dropout": 0.1, "dropout_on": "combined"}, 1, "sdpa"),

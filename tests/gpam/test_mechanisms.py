@@ -86,6 +86,16 @@ def test_gradients_equal_the_slope_of_the_independent_formula(case, setting):
         assert_close(gradients, every[0], **EXACT)
 
 
+@every_name
+@pytest.mark.parametrize("length", [1, 3, 63])
+def test_odd_lengths(case, length):
+    called, given = Called(case), inputs(target=length, batch=2)
+    with torch.no_grad():
+        output, _ = called(given, causal=True)
+        wanted, _ = independent_call(called, given, causal=True)
+    assert_close(output, wanted, **EXACT)
+
+
 @every_case
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_every_dropout_has_the_sites_rate_and_its_place(case, need_weights, monkeypatch):
@@ -576,7 +586,9 @@ def test_nap_gradient_where_all_scores_are_equal():
     assert torch.autograd.gradcheck(lambda q: called.mechanism.weights(q, given.k), (equal,), rtol=2e-2)
 
 
-def test_more_causal_targets_than_sources_are_refused():
-    given = inputs()
+def test_causal_targets_are_the_last_positions():
+    given = inputs(target=5)
+    every, last = (parts.visible_sources(q, given.k, None, causal=True) for q in (given.q, given.q[:, :, -2:]))
+    assert last.equal(every[:, :, -2:])
     with pytest.raises(ValueError, match="5 targets for 2 sources"):
         parts.visible_sources(given.q, given.k[:, :, :2], None, causal=True)

@@ -222,33 +222,45 @@ def test_a_model_of_transformers_there_and_back(make, hf):
     assert_close(model.eval()(**inputs).logits, want)
 
 
-def generated(model, inputs, **how):
-    """Six words, the best of each step, and the scores that they were chosen by."""
-    generate = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, **inputs}
-    made = model.generate(output_scores=True, return_dict_in_generate=True, **generate, **how)
-    return made.sequences, torch.stack(made.scores)
-
-
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_generation_with_its_cache_is_generation_without(make, hf):
-    model, inputs = built(make, hf), given(make)
+    model = built(make, hf)
     convert(model, "dagpam", lambda_pos=0.7, lambda_neg=0.4)
-    words, scores = generated(model, inputs, use_cache=True)
-    words_anew, scores_anew = generated(model, inputs, use_cache=False)
-    assert torch.equal(words, words_anew)
-    assert_close(scores, scores_anew, rtol=1e-4, atol=1e-5)
+    inputs = given(make)
+    generate = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, **inputs}
+    scores = {"output_scores": True, "return_dict_in_generate": True}
+    cached = model.generate(use_cache=True, **generate, **scores)
+    anew = model.generate(use_cache=False, **generate, **scores)
+    assert torch.equal(cached.sequences, anew.sequences)
+    assert_close(torch.stack(cached.scores), torch.stack(anew.scores), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("make, name", [(gpt2, "dagpam"), (llama, "shaped"), (llama, "neutreno")])
-def test_a_static_caches_empty_places_are_not_seen_nor_taken_for_a_targets_own(make, name, hf):
-    model, inputs = built(make, hf), {"input_ids": given(make)["input_ids"]}
+def test_a_static_caches_empty_places_are_not_seen(hf):
+    """What is generated with it is what is generated without a cache, and with both lambdas 0 the old model's."""
+    model, inputs = built(gpt2, hf), {"input_ids": given(gpt2)["input_ids"]}
+    generate = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0, **inputs}
+    generate |= {"output_scores": True, "return_dict_in_generate": True}
+    static = {"cache_implementation": "static", "disable_compile": True}
+    old = torch.stack(model.generate(use_cache=False, **generate).scores)
+    for lambdas, same in ((0.0, True), (0.5, False)):
+        convert(model, "dagpam", lambda_pos=lambdas, lambda_neg=lambdas)
+        anew = torch.stack(model.generate(use_cache=False, **generate).scores)
+        assert_close(torch.stack(model.generate(**generate, **static).scores), anew, rtol=1e-4, atol=1e-5)
+        assert torch.allclose(anew, old, rtol=1e-4, atol=1e-5) == same
+
+
+@pytest.mark.parametrize("name", ["shaped", "neutreno"])
+def test_a_static_caches_empty_places_are_not_a_targets_own(name, hf):
+    model, inputs = built(llama, hf), {"input_ids": given(llama)["input_ids"]}
+    generate = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0, **inputs}
+    generate |= {"output_scores": True, "return_dict_in_generate": True}
     convert(model, name)
     for parameter_name, parameter in model.named_parameters():
         if ".gpam." in parameter_name:
             torch.nn.init.uniform_(parameter, 0.2, 0.9)
-    _, anew = generated(model, inputs, use_cache=False)
-    _, static = generated(model, inputs, cache_implementation="static", disable_compile=True)
-    assert_close(static, anew, rtol=1e-4, atol=1e-5)
+    anew = torch.stack(model.generate(use_cache=False, **generate).scores)
+    static = model.generate(**generate, cache_implementation="static", disable_compile=True).scores
+    assert_close(torch.stack(static), anew, rtol=1e-4, atol=1e-5)
 
 
 def test_two_towers_are_two_stacks():

@@ -15,6 +15,8 @@ import torch
 import toy
 from fairseq import checkpoint_utils
 
+from gpam.errors import UsageError
+
 TRAINED = {
     "gpam_lm": {},
     "gpam_lm_wiki103": {
@@ -309,8 +311,15 @@ def hostile(tmp_path):
     return checkpoint, trace
 
 
+def test_the_loader_refuses_to_run_code(hostile):
+    checkpoint, trace = hostile
+    with pytest.raises(UsageError, match=r"hostile\.pt holds an object of type posix\.mkdir, and making it could run"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
+    assert not trace.exists()
+
+
 @pytest.mark.parametrize("command", ["generate", "validate", "train"])
-def test_fairseqs_commands_refuse_a_checkpoint_that_runs_code(hostile, command, parallel, tmp_path, capfd):
+def test_fairseqs_commands_refuse_too(hostile, command, parallel, tmp_path, capfd):
     checkpoint, trace = hostile
     resumed = [*NMT, "--restore-file", checkpoint, "--save-dir", tmp_path]
     opened = [command, "--task", "translation", "--max-tokens", 300, "--path", checkpoint]

@@ -66,6 +66,13 @@ def test_dagpam_starts_as_the_softmax_model_and_with_new_parameters_of_its_own(
     )
 
 
+def test_another_lambda_is_another_model(softmax_checkpoint, parallel, tmp_path):
+    more = ["--attention", "dagpam", "--lambda-neg", 0.5, "--finetune-from-model", softmax_checkpoint]
+    assert train(parallel, tmp_path, *more) == 0
+    difference = output(tmp_path / "checkpoint_last.pt", parallel) - output(softmax_checkpoint, parallel)
+    assert difference.abs().max() > 1e-2
+
+
 def test_a_restored_training_has_to_have_every_parameter(softmax_checkpoint, parallel, tmp_path, capfd):
     capfd.readouterr()
     assert train(parallel, tmp_path, "--attention", "dagpam", "--restore-file", softmax_checkpoint) == 2

@@ -65,9 +65,10 @@ def test_classes_are_what_stands_in_the_model():
     assert set(attention_classes(stock).values()) == {"MultiheadAttention"}
 
 
-def test_a_model_of_fairseqs_attention_is_refused():
-    model = toy.build("--arch", "transformer", *toy.sizes("encoder", "decoder"))
-    with pytest.raises(UsageError, match=r"attention 'dagpam' .* encoder\.layers\.0\.self_attn is MultiheadAttention"):
+@pytest.mark.parametrize("arch, name", [("transformer", "MultiheadAttention"), ("gpam_nmt", "Softmax")])
+def test_a_model_of_another_attention_is_refused(arch, name):
+    model = toy.build("--arch", arch, *toy.sizes("encoder", "decoder"))
+    with pytest.raises(UsageError, match=f"attention 'dagpam' .* encoder.layers.0.self_attn is {name}"):
         check_attention(model, "dagpam", {})
 
 

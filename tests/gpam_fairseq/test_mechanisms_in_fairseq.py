@@ -17,7 +17,7 @@ from gpam_fairseq.config import GPAMLanguageModelConfig, GPAMTranslationConfig
 from gpam_fairseq.install import attention_classes, check_attention
 from gpam_fairseq.models import GPAMLanguageModel, GPAMTranslationModel
 
-from gpam.attention import Site, build, mechanism_class, names
+from gpam.attention import Site, build, mechanism_class, names, options_of
 from gpam.errors import UsageError
 
 LAYERS, BATCH, SOURCE, TARGET = 3, 3, 6, 7
@@ -137,11 +137,21 @@ def test_saved_and_copied_models_are_the_same_model(attention):
 
 @every_mechanism
 def test_cross_attention_is_what_the_facts_say(attention):
-    classes = attention_classes(tiny_model("nmt", attention))
+    model = tiny_model("nmt", attention)
+    classes = attention_classes(model)
     own = mechanism_class(attention).__name__
     across = {name for path, name in classes.items() if "encoder_attn" in path and ".1." in path}
     assert across == ({own} if mechanism_class(attention).facts.cross else {"Softmax"})
     assert {name for path, name in classes.items() if "self_attn" in path and ".1." in path} == {own}
+    predicted = 0
+    for module in model.modules():
+        if hasattr(module, "mechanism") and type(module.mechanism).__name__ == own:
+            mechanism = module.mechanism
+            predicted += mechanism.facts.extra_parameters(mechanism.site, options_of(attention))
+    extra = sum(p.numel() for p in model.parameters()) - sum(
+        p.numel() for p in tiny_model("nmt", "softmax").parameters()
+    )
+    assert extra == predicted
 
 
 @both_norms

@@ -62,6 +62,11 @@ def test_an_archive_reads_like_its_folder(tmp_path, folder):
     assert everything(results) == before
 
 
+def test_an_experiment_that_is_not_there_is_named_beside_those_in_archives(tmp_path, archive):
+    with pytest.raises(UsageError, match="did you mean 'small_lm'"):
+        read_records(tmp_path, "smal_lm")
+
+
 def test_what_is_on_the_disk_goes_before_the_archive(tmp_path, archive):
     store(tmp_path, make_record(seed=1, value=99.0), make_record(seed=3, value=31.0))
     assert [r.headline for r in read_records(tmp_path, "small_lm") if r["model"] == "softmax"] == [99.0, 32.0, 31.0]

@@ -500,6 +500,9 @@ def test_two_controls_are_compared_where_the_plan_says_so_when_both_have_its_see
         found = experiment(tmp_path / folder, seven(EFFECT), more=records)
         names = {(one.model, one.other) for one in found.comparisons}
         assert {pair for pair in names if own in pair} == (wanted if folder == "all" else set())
+        if folder == "all":
+            (one,) = (one for one in found.comparisons if (one.model, one.other) == (own, other))
+            assert one.gains == pytest.approx(dict.fromkeys(range(1, 6), math.log(94.0 / 93.0)))
 
 
 def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):

@@ -122,6 +122,8 @@ def test_folder_names_the_options_that_differ():
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
         (["model=dagpam", "model.lambda_pos=.inf"], "wanted a finite number"),
         (["+model.lambda_neg=1"], "'softmax' has no option 'lambda_neg'"),
+        (["++fairseq.model.dropuot=1"], "did you mean 'dropout'"),
+        (["++fairseq.task.tokens_per_sample=many"], "tokens_per_sample"),
         (["++fairseq.criterion._name=cros_entropy"], "did you mean 'cross_entropy'"),
         (["++fairseq.dataset.train_subset=test"], "train_subset: got 'test', wanted 'train'"),
         (["++fairseq.dataset.max_tokens=2"], "max_tokens=2 is less than one sample of"),

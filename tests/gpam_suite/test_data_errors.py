@@ -83,7 +83,10 @@ def test_missing_file(tmp_path):
         (monolingual, {"test_txt": b"gut\nsch\xf6n\n"}, r"test\.txt, line 2: not UTF-8 \(byte 0xf6\)"),
         (parallel, {"valid_en": ["only one"]}, r"valid\.de has 20 lines and valid\.en 1;"),
         (parallel, {"train_de": ["ein", ""], "train_en": ["", "two"]}, "the train text has no usable line"),
-        (monolingual, {"valid_txt": ["fine", "a <pad> b"]}, r"valid\.txt, line 2: <pad> is a symbol that"),
+        *(
+            (monolingual, {"valid_txt": ["fine", f"a {symbol} b"]}, rf"valid\.txt, line 2: {symbol} is a symbol that")
+            for symbol in ("<s>", "</s>", "<pad>")
+        ),
     ],
 )
 def test_texts_that_do_not_suit(tmp_path, node, files, match):

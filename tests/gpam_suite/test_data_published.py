@@ -185,6 +185,8 @@ def test_wikitext103_counts(tmp_path, stages, split):
     *wanted, wanted_more = WIKITEXT103[split]
     assert [facts["lines"], facts["words"], facts["unk"]] == wanted
     assert node("wikitext103")["expect"][split] == dict(zip(("lines", "tokens", "unk"), wanted, strict=True))
+    small = count(stages, piece(tmp_path, "wikitext-2", f"{split}.txt.gz"), split, each_word=False).facts
+    assert [small["lines"], small["words"]] == wanted[:2]
     more = 0
     for ours, theirs in zip(
         lines("wikitext-103", f"{split}.txt.gz"), lines("wikitext-2", f"{split}.txt.gz"), strict=True

@@ -166,7 +166,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     until(lambda: not any(map(alive, children)))
 
 
-@pytest.mark.parametrize("name", ["tokenise", "binarise"])
+@pytest.mark.parametrize("name", ["tokenise", "segment", "count", "dictionary", "binarise"])
 def test_a_stage_that_was_changed_in_place_is_made_again(tmp_path, made, name):
     """Every file of a stage, its summary too, with one bit flipped: of the same length, at the same place."""
     dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}

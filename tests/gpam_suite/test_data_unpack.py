@@ -1,15 +1,18 @@
 """Archives: only the named plain file is read, and nothing is ever written where an archive says."""
 
 import gzip
+import hashlib
 import tarfile
 import zipfile
 
 import pytest
 from archives import tarred, zipped
 from data_helpers import PLAIN
+from local_server import serving
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
+from gpam_suite.data.store import download
 from gpam_suite.data.store.unpack import open_member
 from gpam_suite.data.text.lines import read_lines
 
@@ -52,6 +55,12 @@ def test_links_devices_and_folders_are_no_files(tmp_path, kind):
             content(written(tmp_path / "archive", archive), "a")
 
 
+def test_a_missing_member_names_the_one_that_was_meant(tmp_path):
+    packed = written(tmp_path / "a.zip", zipped({"wiki.train.tokens": TEXT}))
+    with pytest.raises(UsageError, match=r"did you mean 'wiki\.train\.tokens'"):
+        content(packed, "wiki.train.token")
+
+
 def test_a_broken_archive(tmp_path):
     whole = tarred([("a", tarfile.REGTYPE, bytes(range(256)) * 400)])
     for broken in (whole[: len(whole) // 2], b"no archive"):
@@ -59,20 +68,29 @@ def test_a_broken_archive(tmp_path):
             content(written(tmp_path / "b.tgz", broken), "a")
 
 
-def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path):
-    """Members with ``../`` do nothing, and a node that names one of those is refused."""
-    (tmp_path / "mirror").mkdir()
+def test_a_set_out_of_an_archive_that_would_write_elsewhere(tmp_path, monkeypatch):
+    """The whole path: a dead first mirror, a cut connection, an archive whose members with ``../`` do nothing; a node
+    that names one of those is refused, and so is another archive."""
+    monkeypatch.setattr(download, "_BLOCK", 50)
     members = {"../../evil": b"evil", str(tmp_path / "evil"): b"evil", "train": TEXT, "valid": TEXT, "test": TEXT}
-    packed = tarred([(name, tarfile.REGTYPE, text) for name, text in members.items()])
-    (tmp_path / "mirror" / "set.tgz").write_bytes(packed)
+    content = tarred([(name, tarfile.REGTYPE, text) for name, text in members.items()])
     files = {
         split: {"mirror": f"none/{split}", "urls": [], "archive": "set", "member": split}
         for split in ("train", "valid", "test")
     }
-    archives = {"set": {"mirror": "set.tgz", "urls": []}}
-    node = {"name": "packed", "task": "lm", "kind": "files", "files": files, "archives": archives}
-    paths = {"data": tmp_path / "deep" / "data", "mirror": tmp_path / "mirror"}
-    assert prepare(node, PLAIN, paths).source_text("train").read_bytes() == TEXT
+    node = {"name": "packed", "task": "lm", "kind": "files", "files": files}
+    with serving(set_tgz=content) as server:
+        server.cut["/set.tgz"] = [100]
+        checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        urls = ["http://127.0.0.1:9/set.tgz", f"{server.address}/set.tgz"]
+        node["archives"] = {"set": {"mirror": "set.tgz", "urls": urls, "checksums": [checksum], "bytes": len(content)}}
+        paths = {"data": tmp_path / "deep" / "data"}
+        prepared = prepare(node, PLAIN, paths)
+        assert [wanted for _, wanted in server.asked] == [None, "bytes=100-"]
+        server.files["/set.tgz"] = content[:-1] + b"x"
+        with pytest.raises(UsageError, match=r"set\.tgz could not be had \(.*checksum mismatch: .*set\.tgz has sha256"):
+            prepare(node, PLAIN, {"data": tmp_path / "other"})
+    assert prepared.source_text("train").read_bytes() == TEXT
     assert not list(tmp_path.parent.rglob("evil"))
     files["test"]["member"] = "../../evil"
     with pytest.raises(UsageError, match="leads out of the folder or archive"):

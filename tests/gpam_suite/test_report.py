@@ -10,24 +10,37 @@ from gpam.errors import UsageError
 from gpam_suite.report.page import build
 
 
-def test_build_writes_everything_and_every_link_leads_to_a_file(tmp_path):
-    """Of two experiments of two models and three seeds."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Two experiments of two models and three seeds, and what was written of them."""
+    results = tmp_path_factory.mktemp("report")
     runs = [
         make_record(model=model, seed=seed, value=value + 0.1 * seed, task=task, experiment=experiment)
         for task, experiment in (("lm", "lm/python docs"), ("nmt", "small_nmt"))
         for model, value in (("softmax", 30.0), ("dagpam", 29.0))
         for seed in (1, 2, 3)
     ]
-    for record in store(tmp_path, *runs):
+    for record in store(results, *runs):
         add_history(record, record.headline)
         if record["task"] == "lm":
             add_document_scores(record)
-    assert len(build(tmp_path)) == 2 * 2 + 2 + 1  # tables, learning curves, the page
-    page = (tmp_path / "README.md").read_text()
+    return results, {path: path.read_bytes() for path in build(results)}
+
+
+def test_build_writes_everything_and_every_link_leads_to_a_file(built):
+    results, written = built
+    assert len(written) == 2 * 2 + 2 + 1  # tables, learning curves, the page
+    page = (results / "README.md").read_text()
     files = re.findall(r"\]\(([^)]+)\)", page)
     assert len(files) == 2 * (2 + 1)
-    assert all((tmp_path / target).is_file() for target in files)
+    assert all((results / target).is_file() for target in files)
     assert page.index("## lm/python docs") < page.index("## small_nmt")
+
+
+def test_made_again_it_is_byte_identical(built):
+    results, written = built
+    assert {path: path.read_bytes() for path in build(results)} == written
+    assert str(results) not in (results / "README.md").read_text()
 
 
 def test_no_runs_yet(tmp_path):
