@@ -97,7 +97,7 @@ def test_a_module_in_several_places_stays_one():
 
 def test_hooks_stay_and_can_be_removed():
     model, seen = transformer(), []
-    attention = model.encoder.layers[0].self_attn
+    attention = model.encoder.layers[1].self_attn
     handles = [
         attention.register_forward_pre_hook(lambda module, given: seen.append("before")),
         attention.register_forward_hook(lambda module, given, kwargs, output: seen.append("after"), with_kwargs=True),

@@ -149,7 +149,7 @@ def test_the_criterion_is_the_mean_over_the_answers(ready):
                 wanted.append(float(values.logsumexp(-1) - values[token]))
                 right.append(int(values.argmax()) == token)
     assert size == len(wanted)
-    assert float(loss) == pytest.approx(sum(wanted), rel=1e-5)
+    assert loss.item() == pytest.approx(sum(wanted), rel=1e-5)
     with metrics.aggregate() as logged:
         criterion.reduce_metrics([log, log])
     assert logged["loss"].avg == pytest.approx(sum(wanted) / size / math.log(2), abs=1e-3)

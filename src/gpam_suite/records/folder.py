@@ -290,13 +290,15 @@ def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The rows of ``folder/metrics.jsonl`` in order, [] when there is none; a torn last line is dropped, no other.
+def read_history(folder: Path, split: str | None = None) -> list[dict[str, Any]]:
+    """The rows of ``folder/metrics.jsonl`` in order, of ``split`` alone where one is named ("train", "valid" and those of
+    :mod:`gpam_suite.records.history_rows`); [] when there is no such file. A torn last line is dropped, no other.
 
     Raises:
         UsageError: another line is not a JSON object.
     """
-    return _read_lines(folder / HISTORY, torn_end_allowed=True)
+    rows = _read_lines(folder / HISTORY, torn_end_allowed=True)
+    return rows if split is None else [row for row in rows if row.get("split") == split]
 
 
 def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

@@ -71,7 +71,7 @@ def _scores(found: Aggregate) -> Cells:
     """softmax, daGPAM and daGPAM with trainable lambdas."""
     if _is_main(found):
         softmax = found.row_of(BASELINE)
-        epochs = [row["epoch"] for row in read_history(softmax.finished[0].folder) if row.get("split") == "valid"]
+        epochs = [row["epoch"] for row in read_history(softmax.finished[0].folder, "valid")]
         own = [_metric(found), formatting.count(found.reference["updates"]), str(epochs[-1]), _score(found, softmax)]
         yield [*own, *_difference(found, FIXED), *_difference(found, TRAINABLE)]
 

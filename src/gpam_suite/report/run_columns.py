@@ -126,7 +126,7 @@ def curve_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
     rows = []
     for record in records:
         own = {name: _value(record, _FIELDS[name][1]) for name in _OF_THE_RUN}
-        points = {row["update"]: row for row in read_history(record.folder) if row.get("split") == "valid"}
+        points = {row["update"]: row for row in read_history(record.folder, "valid")}
         for point in points.values():
             known = point | {"token_perplexity": perplexity(point)}
             rows.append(own | {name: known.get(name) for name in _OF_A_VALIDATION})

@@ -40,9 +40,8 @@ def members(results: Path, experiment: str) -> Section:
 
 def row(folder: Path) -> list[str]:
     """The run in ``folder`` as a line below :data:`HEAD`: training loss now, best validation loss."""
-    rows = read_history(folder)
-    trained = [row for row in rows if row.get("split") == "train"]
-    valid = [row["loss_bits"] for row in rows if row.get("split") == "valid" and row.get("loss_bits") is not None]
+    trained = read_history(folder, "train")
+    valid = [row["loss_bits"] for row in read_history(folder, "valid") if row.get("loss_bits") is not None]
     updates = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["fairseq"]["optimization"]["max_update"]
     status = _status(folder)
     left = seconds_left(trained, updates) if status == "running" else None
@@ -98,7 +97,7 @@ class Progress:
         if (size := self._size()) == self.read:
             return False
         self.read = size
-        trained = [row for row in read_history(self.folder) if row.get("split") == "train"]
+        trained = read_history(self.folder, "train")
         update = trained[-1].get("update") or 0 if trained else 0
         too_soon = time.monotonic() - self.printed < PRINT_EVERY and update < self.max_update
         if not trained or update == self.said or too_soon:

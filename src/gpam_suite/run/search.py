@@ -144,7 +144,7 @@ def validation_loss(folder: Path) -> float:
     Raises:
         RunFailed: the run has never been validated.
     """
-    rows = [row for row in read_history(folder) if row.get("split") == "valid" and row.get("loss_bits") is not None]
+    rows = [row for row in read_history(folder, "valid") if row.get("loss_bits") is not None]
     if not rows:
         raise RunFailed(f"{folder}: no validation in its history; lower fairseq.dataset.validate_interval_updates")
     best = min(rows, key=lambda row: row["loss_bits"])

@@ -25,7 +25,7 @@ class Curve(NamedTuple):
 def validation(record: Record) -> dict[int, float]:
     """Update to validation perplexity per token, label smoothing left out; where a resumed run came by an update twice,
     the later row counts."""
-    rows = [row for row in read_history(record.folder) if row.get("split") == "valid"]
+    rows = read_history(record.folder, "valid")
     return {row["update"]: found for row in rows if (found := perplexity(row)) is not None}
 
 

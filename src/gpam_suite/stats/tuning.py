@@ -96,7 +96,7 @@ def tokens_seen(record: Record, updates: int) -> int:
 
 def _epochs(record: Record) -> int:
     """In which epoch the last validation was; 0 without one."""
-    return max((row.get("epoch") or 0 for row in read_history(record.folder) if row.get("split") == "valid"), default=0)
+    return max((row.get("epoch") or 0 for row in read_history(record.folder, "valid")), default=0)
 
 
 def read_grids(results: Path) -> dict[tuple[str, str], dict[Length, Grid]]:
