@@ -50,15 +50,12 @@ def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> 
     """Of each claim ``claim-<experiment>``, how it stands; ``comparisons-``, all its tests; ``scores-``, its models;
     ``second-test-``, their scores on a second test set; ``controls-``, each beside softmax and the model;
     ``inside-table-``, what is in these two. ``shown`` is by experiment what may be :func:`compared`."""
+    waits = {"claim": "No seed of softmax and the model is finished yet.\n"}
+    waits |= dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
     parts = {}
     for name in read_claims():
-        found = said.get(name)
-        claim = _claim(found) if found else "No seed of softmax and the model is finished yet.\n"
-        made = dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
-        if found and found.whole:
-            texts = _tests(found), _scores(shown[name]), _second_test(shown[name]), _controls(found), _inside(found)
-            made = dict(zip(_OF_A_WHOLE_CLAIM, texts, strict=True))
-        parts |= {f"claim-{name}": claim} | {f"{kind}-{name}": text for kind, text in made.items()}
+        made = waits | (_texts(said[name], shown[name]) if name in said else {})
+        parts |= {f"{kind}-{name}": text for kind, text in made.items()}
     return parts
 
 
@@ -68,12 +65,20 @@ def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, 
     there, said = {one.experiment: one for one in aggregates}, findings(results, aggregates)
     files: dict[Path, str] = {}
     for name, found in said.items():
-        parts = [f"# {found.claim.title}\n", _claim(found)]
         if found.whole:
             files[results / "comparisons" / f"{safe_name(name)}.json"] = as_json(found)
-            parts += [_tests(found), _second_test(compared(there[name], said)), _controls(found), _inside(found)]
-        files[results / "tables" / f"{safe_name(name)}-claim.md"] = "\n".join(filter(None, parts))
+        texts = _texts(found, compared(there[name], said))
+        shown = [text for kind, text in texts.items() if text and kind != "scores"]  # scores: <experiment>.md
+        files[results / "tables" / f"{safe_name(name)}-claim.md"] = "\n".join([f"# {found.claim.title}\n", *shown])
     return files
+
+
+def _texts(found: Finding, shown: Aggregate) -> dict[str, str]:
+    """By kind; more than the first where all seeds of the plan are there."""
+    if not found.whole:
+        return {"claim": _claim(found)}
+    whole = _tests(found), _scores(shown), _second_test(shown), _controls(found), _inside(found)
+    return {"claim": _claim(found), **dict(zip(_OF_A_WHOLE_CLAIM, whole, strict=True))}
 
 
 def _claim(found: Finding) -> str:
