@@ -30,7 +30,7 @@ BASELINE = "softmax"
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
 LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
-OPTION_LABELS = {"query_neg_init=identity": "W_Q^- from I"}
+OPTION_LABELS = {"query_neg_init=identity": "W_Q^- from I", "query_neg_init=xavier": "W_Q^- random"}
 _ATTENTION = re.compile(r"\b(attention|control)=")
 _LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 
