@@ -64,6 +64,10 @@ def test_runs_come_in_and_more_of_them_later(published, tmp_path):
     table = rows(published / "runs.csv")
     assert [float(row["test_perplexity"]) for row in table] == [31.0, 32.0, 33.0] * 2
     assert len(rows(published / "curves.csv")) == 6 * 10
+    whole = {f"small_lm/{name}": content for name, content in archives.unpack(archive).items()}
+    archive.rename(published / "before")  # in one archive of several experiments, as the early ones
+    archives.archive_of(published / "runs").write_bytes(archives.pack(whole))
+    assert publish(published, published) == []
     assert "| A small language model | perplexity per word |" in (tmp_path / "README.md").read_text()
     assert yaml.safe_load((published / "configurations.yaml").read_text())["small_lm"]["model"]["name"] == "softmax"
 

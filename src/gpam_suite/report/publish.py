@@ -110,11 +110,15 @@ def _published_rows(run: Path) -> Iterator[dict[str, Any]]:
 
 
 def _merged(folder: Path, files: Mapping[str, bytes]) -> dict[Path, bytes]:
-    """The archive that stands for ``folder``, with ``files`` in it; nothing where that changes nothing."""
+    """The archive that stands for ``folder``, with those of ``files`` in it that are not published yet."""
     archive = archives.archive_of(folder)
     before = archives.unpack(archive) if archive.is_file() else {}
-    after = {**before, **files}
-    return {archive: archives.pack(after)} if after != before else {}
+    new = {name: content for name, content in files.items() if not _is_there(folder / name, content)}
+    return {archive: archives.pack({**before, **new})} if new else {}
+
+
+def _is_there(path: Path, content: bytes) -> bool:
+    return archives.is_file(path) and archives.read_bytes(path) == content
 
 
 # --------------------------------------------------------------------------------------------------- what is made of it
