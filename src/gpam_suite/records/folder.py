@@ -291,8 +291,8 @@ def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
 
 
 def read_history(folder: Path, split: str | None = None) -> list[dict[str, Any]]:
-    """The rows of ``folder/metrics.jsonl`` in order, [] when there is none; of one ``split`` where it is named ("train",
-    "valid" and those of :mod:`gpam_suite.records.history_rows`). A torn last line is dropped, no other.
+    """The rows of ``folder/metrics.jsonl`` in order, [] when there is none; of one ``split`` where one is named (train,
+    valid and those of :mod:`gpam_suite.records.history_rows`). A torn last line is dropped, no other.
 
     Raises:
         UsageError: another line is not a JSON object.
