@@ -96,6 +96,8 @@ def test_self_attention_causal_and_by_head(need_weights):
     assert_same(stock, ours, (x, x, x), with_mask, **call, is_causal=True)
     assert_same(stock, ours, (x, x, x), **with_mask)
     assert_same(stock, ours, (x, x, x), attn_mask=mask, need_weights=need_weights)
+    not_square = torch.ones(5, 7, dtype=torch.bool).triu(1)
+    assert_same(stock, ours, texts(), **call, attn_mask=not_square, is_causal=True)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -238,6 +240,22 @@ def test_compiled_in_one_graph():
     along = torch.randn_like(want)
     for mine, eager in zip(torch.autograd.grad(got, wrt, along), torch.autograd.grad(want, wrt, along), strict=True):
         assert_close(mine, eager, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("mechanism", ["softmax", "dagpam", "cog"])
+def test_exported_and_traced_it_takes_other_sizes(mechanism):
+    torch.manual_seed(0)
+    options = {"cog_softmax_layers": "none"} if mechanism == "cog" else {}
+    layer = MultiheadAttention(8, 2, mechanism, batch_first=True, **options).eval()
+    small, large = torch.randn(2, 5, 8), torch.randn(3, 7, 8)
+    sizes = {0: torch.export.Dim("batch", min=2, max=8), 1: torch.export.Dim("length", min=4, max=64)}
+    exported = torch.export.export(
+        layer, (small,) * 3, dynamic_shapes={name: sizes for name in ("query", "key", "value")}
+    )
+    traced = torch.jit.trace(layer, (small,) * 3, check_trace=False)
+    for made in (exported.module(), traced):
+        assert_close(made(large, large, large)[0], layer(large, large, large)[0])
 
 
 def _one_process(rank, folder):

@@ -121,6 +121,8 @@ def test_folder_names_the_options_that_differ():
         (["checks.attention_every=-1"], "checks.attention_every: got -1, wanted a whole number of at least 0"),
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
         (["model=dagpam", "model.lambda_pos=.inf"], "wanted a finite number"),
+        (["model=dagpam", "model.lambda_neg='0.25'"], "model.lambda_neg: got the text '0.25', wanted a number"),
+        (["model=dagpam", "model.lambdas=trainable_equal", "model.lambda_pos=0"], "keeps a row's sum at 1"),
         (["+model.lambda_neg=1"], "'softmax' has no option 'lambda_neg'"),
         (["++fairseq.model.dropuot=1"], "did you mean 'dropout'"),
         (["++fairseq.task.tokens_per_sample=many"], "tokens_per_sample"),

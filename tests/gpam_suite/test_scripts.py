@@ -164,6 +164,11 @@ def test_every_command_imports_the_suite_before_packages_of_others():
         ("benchmark.py", ["cases=defalt"], "did you mean 'default'"),
         ("export.py", [], "run and output are wanted"),
         ("evaluate.py", ["run=."], "is not the folder of a run"),
+        (
+            "evaluate.py",
+            ["run=runs/dagpam-lambda_pos=0,lambda_neg=1/seed1"],
+            "lambda_neg=1/seed1 is not the folder of a run",
+        ),
         ("analyse.py", ["parts=[run]"], "did you mean 'runs'?"),
         ("perturb.py", ["kinds=[droped]"], "kinds: got 'droped'"),
         ("wandb_report.py", ["gpam", "x"], "got 'gpam', wanted <entity>/<project>"),

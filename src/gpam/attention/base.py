@@ -134,7 +134,7 @@ class Mechanism(nn.Module):
     def _check(self, q: Tensor, k: Tensor, *values: Tensor) -> None:
         """UsageError where queries, keys and values do not belong together, or not here."""
         given, heads = (q, k, *values), self.site.num_heads
-        fit = all(x.dim() == 4 and len(x) == len(q) and x.dtype == q.dtype for x in given)
+        fit = all(x.dim() == 4 and x.shape[0] == q.shape[0] and x.dtype == q.dtype for x in given)
         if not fit or q.shape[1] != heads or q.shape[3] != k.shape[3] or any(v.shape[2] != k.shape[2] for v in values):
             shapes = ", ".join(f"{list(x.shape)} of {x.dtype}" for x in given)
             raise UsageError(
@@ -145,7 +145,7 @@ class Mechanism(nn.Module):
     def _masks(
         self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool, attn_mask: Tensor | None
     ) -> Masks:
-        check_padding(key_padding_mask, len(q), k.shape[2])
+        check_padding(key_padding_mask, q.shape[0], k.shape[2])
         if attn_mask is not None:
             attn_mask = mask_for(type(self).__name__, attn_mask, q, k.shape[2], self.takes_bias)
         return Masks(key_padding_mask, causal, attn_mask)

@@ -126,6 +126,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             for name, new in (("key", k), ("value", v)):
                 cache[name] = new if name not in cache else torch.cat([cache[name], new], dim=2)
             k, v = cache["key"], cache["value"]
+        if attn_mask is not None and q.shape[2] != k.shape[2]:
+            is_causal = (
+                False  # only a hint: of such a mask torch counts from the first key, the mechanisms from the last
+            )
         output, weights = self.mechanism(
             q,
             k,
@@ -134,7 +138,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             causal=is_causal,
             need_weights=need_weights,
             state=cache,
-            **self._masks(key_padding_mask, None if is_causal else attn_mask, len(q), k.shape[2]),
+            **self._masks(key_padding_mask, None if is_causal else attn_mask, q.shape[0], k.shape[2]),
         )
         output = self.out_proj(self.mechanism.after_heads(merge_heads(output)))
         if weights is not None and average_attn_weights:

@@ -166,7 +166,10 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
 
     refuse_code(cfg)
     if cfg.model.attention != NO_ATTENTION:
-        options_of(cfg.model.attention, model_options(cfg))
+        checked, given = options_of(cfg.model.attention, model_options(cfg)), model_options(cfg)
+        for name, value in given.items():
+            if isinstance(value, str) and not isinstance(getattr(checked, name), str):  # would be a run of its own
+                raise UsageError(f"model.{name}: got the text '{value}', wanted a number: give it without quotes")
     tree = _plain(cfg.fairseq)
     tree.setdefault("common", {})
     for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):

@@ -39,7 +39,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
     _root = config_name
     _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
-    sys.argv[1:] = [any_fairseq_option(word) for word in sys.argv[1:]]
+    sys.argv[1:] = [as_hydra_takes_it(word) for word in sys.argv[1:]]
     codes: list[int] = []
 
     def task(cfg: DictConfig) -> Any:
@@ -79,9 +79,12 @@ def _register_resolvers() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
-def any_fairseq_option(word: str) -> str:
+def as_hydra_takes_it(word: str) -> str:
     """``fairseq.a.b=1`` may name any of fairseq's options, not only those that a recipe sets (fairseq's own
-    dataclasses check it); Hydra calls that ``++``."""
+    dataclasses check it); Hydra calls that ``++``. A run's folder has ``=`` in its name: Hydra wants it quoted."""
+    name, _, value = word.partition("=")
+    if name in ("run", "output", "dataset.folder") or name.startswith("paths."):
+        return f"{name}='{value}'" if "=" in value and not value.startswith(("'", '"')) else word
     return f"++{word}" if word.startswith("fairseq.") else word
 
 

@@ -32,7 +32,7 @@ from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD, read_history, read_record
-from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, any_fairseq_option
+from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, as_hydra_takes_it
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def overrides_of(line: str) -> list[list[str]]:
     for override in OverridesParser.create().parse_overrides(line.split()):
         sweep = override.is_sweep_override()
         values = override.sweep_string_iterator() if sweep else [override.get_value_string()]
-        options.append([any_fairseq_option(f"{override.key_or_group}={value}") for value in values])
+        options.append([as_hydra_takes_it(f"{override.key_or_group}={value}") for value in values])
     return [list(words) for words in itertools.product(*options)]
 
 

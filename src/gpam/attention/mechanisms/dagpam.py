@@ -35,6 +35,7 @@ from gpam.attention.options import option
 from gpam.attention.registry import register
 from gpam.attention.site import Site
 from gpam.errors import UsageError
+from gpam.tracing import runs_as_called
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,9 @@ class DaGPAMOptions:
         "attention dropout on each of P+ and P-, or once on the combined P: two different models [?]",
         choices=("branches", "combined"),
     )
+
+    def __post_init__(self) -> None:
+        _check_equal(self)
 
 
 def _extra_parameters(site: Site, options: DaGPAMOptions) -> int:
@@ -131,7 +135,6 @@ class DaGPAM(Mechanism):
 
     def __init__(self, site: Site, options: DaGPAMOptions) -> None:
         super().__init__(site, options)
-        _check_equal(options)
         self.query_neg = self._square_map()
         self.key_neg = self._square_map() if options.negative_key == "separate" else None
         self._start_maps()
@@ -226,7 +229,7 @@ class DaGPAM(Mechanism):
 
 def _mapped(x: Tensor, weight: Tensor) -> Tensor:
     """``x @ weight``; with one map for all heads as one product over the rows as they lie, in the layout of ``x``."""
-    if weight.dim() > 2:
+    if weight.dim() > 2 or not runs_as_called():
         return x @ weight
     outer = sorted(range(3), key=x.stride, reverse=True)
     rows = x.permute(*outer, 3)
