@@ -113,5 +113,5 @@ search: setup ## Optuna looks for lambda- and lambda+ on the validation set: EXP
 watch: setup ## where the runs of EXPERIMENT below RESULTS stand: status, update, losses, time left
 	@$(RUN) scripts/watch.py "$$RESULTS" "$$EXPERIMENT"
 
-clean: ## remove prepared data, outputs and results/local (not .venv, not the published results)
-	rm -rf data outputs results/local
+clean: ## remove prepared data and outputs (not .venv, nor any results)
+	rm -rf data outputs

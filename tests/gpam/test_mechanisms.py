@@ -2,6 +2,7 @@
 
 import copy
 import io
+import threading
 
 import independent_formulas as independent
 import pytest
@@ -26,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpam.attention import Site, build, functional, mechanism_class, names, options_of, parts
 from gpam.attention.backends.workspace import POOL
+from gpam.attention.base import StackMemory
 from gpam.attention.registry import all_options
 from gpam.errors import UsageError
 
@@ -418,6 +420,15 @@ def test_cog_layers():
     assert kept == ["Softmax", "Cog", "Cog", "Softmax"]
     everywhere = build("cog", Site(EMBED, HEADS), {"cog_softmax_layers": "none"})
     assert type(everywhere).__name__ == "Cog"
+
+
+def test_threads_do_not_read_each_others_values():
+    memory, seen = StackMemory(), []
+    memory.tensors["values"] = torch.ones(1)
+    thread = threading.Thread(target=lambda: seen.append(dict(memory.tensors)))
+    thread.start()
+    thread.join()
+    assert seen == [{}] and "values" in memory.tensors
 
 
 def test_neutreno_leaves_nothing_behind():

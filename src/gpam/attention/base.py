@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -17,8 +18,8 @@ from gpam.attention.site import Role, Site
 from gpam.errors import UsageError
 
 
-class StackMemory:
-    """What the mechanisms of one stack hand from layer to layer within one forward pass, by name.
+class StackMemory(threading.local):
+    """What the mechanisms of one stack hand from layer to layer within one forward pass, by name, in each thread apart.
 
     It is no part of the model: a copied or pickled model starts with an empty one, still shared by its stack.
     """
