@@ -95,6 +95,11 @@ def test_a_module_in_several_places_stays_one():
     assert model["blocks"][0] is model["blocks"][1] is model["last"]
 
 
+def test_cross_attention_is_known_by_its_name():
+    model = nn.ModuleDict({name: nn.MultiheadAttention(8, 2) for name in ("self_attn", "cross_attn")})
+    assert convert(model, "dagpam", negative_in="self").replaced == {"self_attn": "DaGPAM", "cross_attn": "Softmax"}
+
+
 def test_hooks_stay_and_can_be_removed():
     model, seen = transformer(), []
     attention = model.encoder.layers[1].self_attn

@@ -18,8 +18,8 @@ from gpam.tracing import runs_as_called
 
 _CHILD = "gpam"  # the name of the mechanism in its attention module, and of ours among transformers' implementations
 _BEFORE = "_gpam_attention_before"
-_CROSS_NAMES = ("encoder_attn", "cross_attn", "cross_attention", "crossattention")
-"""What transformers calls a decoder's attention to the encoder, where neither its class nor it says so."""
+CROSS_NAMES = ("encoder_attn", "cross_attn", "cross_attention", "crossattention")
+"""What models call a decoder's attention to the encoder, where neither its class nor it says so."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
     if not heads or not head_dim:
         found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
         return
-    crosses = "Cross" in type(module).__name__ or path.rpartition(".")[2] in _CROSS_NAMES
+    crosses = "Cross" in type(module).__name__ or path.rpartition(".")[2] in CROSS_NAMES
     if getattr(module, "is_cross_attention", False) or crosses:
         role: Role = "cross"
     else:
