@@ -8,9 +8,9 @@ from torch._C._functorch import maybe_current_level
 
 def runs_as_called() -> bool:
     """Not so under torch.compile, torch.export, torch.jit and ``make_fx``, with fake tensors, and in ``torch.func``."""
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    recorded = recorded or active(Mode.PROXY) is not None or active(Mode.FAKE) is not None
-    return not (recorded or is_transformed())
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # first: a compiler cannot look at what comes then
+        return False
+    return active(Mode.PROXY) is None and active(Mode.FAKE) is None and not is_transformed()
 
 
 def is_transformed() -> bool:

@@ -250,9 +250,7 @@ def test_exported_and_traced_it_takes_other_sizes(mechanism):
     layer = MultiheadAttention(8, 2, mechanism, batch_first=True, **options).eval()
     small, large = torch.randn(2, 5, 8), torch.randn(3, 7, 8)
     sizes = {0: torch.export.Dim("batch", min=2, max=8), 1: torch.export.Dim("length", min=4, max=64)}
-    exported = torch.export.export(
-        layer, (small,) * 3, dynamic_shapes={name: sizes for name in ("query", "key", "value")}
-    )
+    exported = torch.export.export(layer, (small,) * 3, dynamic_shapes=dict.fromkeys(("query", "key", "value"), sizes))
     traced = torch.jit.trace(layer, (small,) * 3, check_trace=False)
     for made in (exported.module(), traced):
         assert_close(made(large, large, large)[0], layer(large, large, large)[0])

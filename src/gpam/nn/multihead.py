@@ -127,9 +127,8 @@ class MultiheadAttention(nn.MultiheadAttention):
                 cache[name] = new if name not in cache else torch.cat([cache[name], new], dim=2)
             k, v = cache["key"], cache["value"]
         if attn_mask is not None and q.shape[2] != k.shape[2]:
-            is_causal = (
-                False  # only a hint: of such a mask torch counts from the first key, the mechanisms from the last
-            )
+            # only a hint then: of such a mask torch counts from the first key, the mechanisms from the last
+            is_causal = False
         output, weights = self.mechanism(
             q,
             k,

@@ -165,8 +165,9 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     from gpam.attention.functional import checked_backend
 
     refuse_code(cfg)
+    given = model_options(cfg)
     if cfg.model.attention != NO_ATTENTION:
-        checked, given = options_of(cfg.model.attention, model_options(cfg)), model_options(cfg)
+        checked = options_of(cfg.model.attention, given)
         for name, value in given.items():
             if isinstance(value, str) and not isinstance(getattr(checked, name), str):  # would be a run of its own
                 raise UsageError(f"model.{name}: got the text '{value}', wanted a number: give it without quotes")
@@ -174,7 +175,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     tree.setdefault("common", {})
     for group in ("common", "model", "task", "dataset", "optimization", "checkpoint"):
         mapping(tree.get(group, {}), f"fairseq.{group}")
-    tree["model"] = {**tree.get("model", {}), "attention": cfg.model.attention, **model_options(cfg)}
+    tree["model"] = {**tree.get("model", {}), "attention": cfg.model.attention, **given}
     if cfg.model.attention == NO_ATTENTION and str(tree["model"].get("_name")).startswith("gpam"):
         raise UsageError(
             f"model={cfg.model.name} has no attention, and recipe '{cfg.recipe.name}' makes a Transformer; choose a "
