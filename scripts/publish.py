@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
 from gpam_suite.report.publish import publish, remake
 from gpam_suite.run.command_line import Parser, guarded
@@ -13,9 +12,6 @@ def main() -> None:
     parser = Parser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path, help="such as results/local; none: only the tables")
     folders = parser.parse_args().folders
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(f"got '{folder}', which is no folder, wanted results folders such as results/local.")
     for folder in folders:
         for path in publish(folder):
             print(path)

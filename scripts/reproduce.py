@@ -32,7 +32,7 @@ def cores() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("task", help=f"one of {', '.join(TASKS)}")
     parser.add_argument("--scale", default="", help="laptop, small or paper; default: paper with a GPU, else laptop")
     parser.add_argument(
         "--models", default="", help="names in configs/model/, separated by commas, or all; default: those compared"
@@ -50,7 +50,7 @@ def main() -> int:
         arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
     complaint = wrong(scale, gpus, arguments, overrides)
     if complaint:
-        print(f"reproduce-{arguments.task}: {complaint}", file=sys.stderr)
+        print(f"{'sweep-lambda' if arguments.sweep else f'reproduce-{arguments.task}'}: {complaint}", file=sys.stderr)
         return USAGE_ERROR
     jobs = int(arguments.jobs) if arguments.jobs else 1 if gpus else cores()
     if arguments.announce:
@@ -69,6 +69,8 @@ def visible_gpus() -> int:
 
 def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[str]) -> str | None:
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
+    if arguments.task not in TASKS:
+        return f"unknown TASK '{arguments.task}'{meant(arguments.task, TASKS)} (wanted one of {', '.join(TASKS)})"
     if scale not in SCALES:
         return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
     if arguments.sweep and arguments.models:

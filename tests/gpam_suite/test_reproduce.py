@@ -57,6 +57,7 @@ def reproduce(monkeypatch, capsys, command):
     ("words", "sentence"),
     [
         (["--scale", "lptop", "lm"], "unknown SCALE 'lptop'; did you mean 'laptop'?"),
+        (["--scale", "laptop", "--sweep", "nmd"], "sweep-lambda: unknown TASK 'nmd'; did you mean 'nmt'?"),
         (["--scale", "paper", "nmt"], "SCALE=paper needs"),
         (["--scale", "laptop", "--models", "softmx", "lm"], "did you mean 'softmax'?"),
         (["--scale", "laptop", "--seeds", "1,x", "lm"], "SEEDS: got 'x'"),

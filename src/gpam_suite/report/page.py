@@ -44,10 +44,14 @@ _OPENING = _INTRODUCTION.partition("records")[0]
 """What every page of ours has begun with."""
 
 
-def _refuse_another(results: Path) -> None:
-    """Nothing is written over or removed where somebody keeps something else."""
+def refuse_other_folder(results: Path) -> None:
+    """Raise UsageError where ``results`` is no folder of results."""
     if not any((results / part).is_dir() or archives.archive_of(results / part).is_file() for part in _PARTS):
         raise UsageError(f"got {results}, wanted a results folder: one of {', '.join(_PARTS)} is in it")
+
+
+def _refuse_other_page(results: Path) -> None:
+    """Nothing is written over where somebody keeps something else."""
     page = results / "README.md"
     if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_OPENING):
         raise UsageError(f"{page} is not a page of results, and would be written over: move it, or name another folder")
@@ -67,7 +71,8 @@ def build(results: Path) -> list[Path]:
         raise UsageError(
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
-    _refuse_another(results)
+    refuse_other_folder(results)
+    _refuse_other_page(results)
     found, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)

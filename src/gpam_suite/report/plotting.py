@@ -86,7 +86,7 @@ def render(plot: Plot) -> bytes:
 def _can_be_read(text: str) -> bool:
     """Whether matplotlib can read the formulas in ``text``: the label of a record may hold ``$`` and mean it."""
     try:
-        return "$" not in text or MathTextParser("path").parse(text) is not None
+        return "$" not in text or all(MathTextParser("path").parse(line) is not None for line in text.split("\n"))
     except ValueError:
         return False
 

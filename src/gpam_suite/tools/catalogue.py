@@ -66,6 +66,9 @@ def catalogue(measured: Path = MEASURED) -> str:
             markdown(["Mechanism", "Departs from its source"], departures),
             "## Options",
             "",
+            "How a statement about the paper is known: [P] its abstract, lemmas, captions or reviews, [2] second hand, "
+            "[D] derived here, [?] unknown, so a choice of this project ([all of them](paper-unknowns.md)).",
+            "",
             markdown(["Mechanism", "Option", "Default", "Others", "Meaning"], options),
         ]
     )

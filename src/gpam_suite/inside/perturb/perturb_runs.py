@@ -16,7 +16,7 @@ from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced
 from gpam_suite.inside.perturb.noise import NOISE, generator, noisy
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
-from gpam_suite.records.folder import Record
+from gpam_suite.records.folder import Record, folders_of_runs
 
 log = logging.getLogger(__name__)
 ADVERSARIAL = "adversarial"
@@ -32,10 +32,12 @@ def perturb(cfg: DictConfig) -> list[Path]:
     What was made before with the same settings stays; a run without checkpoint or data is named and left out.
 
     Raises:
-        UsageError: wrong options, or no such experiment.
+        UsageError: wrong options, no run at all, or no such experiment.
     """
     settings = {task: _settings(cfg, name) for task, name in _TEXTS.items()}
     results = Path(cfg.results)
+    if not folders_of_runs(results):
+        raise UsageError(f"got {results}, which has no runs, wanted a results folder with trained ones in runs/")
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
 
     def work(record: Record) -> dict[str, Any]:
