@@ -290,9 +290,12 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
         said = claims.findings(tmp_path / folder, read_aggregates(tmp_path / folder))
         (part,) = said["lm_ptb_long"].comparisons
         secondary = said["lm_ptb"].comparisons[1:]
+        behind = verdicts(said).splitlines()[3]
         if folder == "b":  # a seed is missing
-            assert said["lm_ptb_long"].verdict is None and secondary == alone
+            assert said["lm_ptb_long"].verdict is None and secondary == alone and "longer" not in behind
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
+    assert behind.startswith("| Penn Treebank, 15 layers, trained longer, perplexity | – | – | – | +")
+    assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind
     raw = sorted(one.gain.p_value for one in (part, *secondary))
     stepped = [3 * raw[0], max(3 * raw[0], 2 * raw[1]), max(3 * raw[0], 2 * raw[1], raw[2])]
     assert sorted(one.holm for one in (part, *secondary)) == pytest.approx(stepped)

@@ -28,8 +28,9 @@ _WHAT = {
 
 
 def verdicts(said: Mapping[str, Finding]) -> str:
-    """A line for each row of the paper (``results/paper/dagpam.yaml``), then for each claim that is none of its rows.
-    ``said`` is by experiment, the row's ``claim``; until there is one, ``here`` of the row says how it stands."""
+    """A line for each row of the paper (``results/paper/dagpam.yaml``), then for each claim that is none of its rows;
+    behind each the whole parts of its plan. ``said`` is by experiment, the row's ``claim``; until there is one,
+    ``here`` of the row says how it stands."""
     head = ["Experiment", "Paper: softmax", "Paper: daGPAM", "Paper: gain", *_STANDING]
     lines = []
     for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
@@ -39,11 +40,22 @@ def verdicts(said: Mapping[str, Finding]) -> str:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
         here = _standing(found) if found else [MISSING, row["here"], MISSING]
         lines.append([row["row"], number(base), number(own), gain, *here])
-    for found in said.values():
+        lines += _parts(said, row.get("claim"))
+    for name, found in said.items():
         if not (found.claim.paper or found.claim.part_of):
-            title = f"{found.claim.title}, {METRIC_LABEL[found.metric].removeprefix('Test ')} (not in the paper)"
-            lines.append([title, *(MISSING,) * 3, *_standing(found)])
+            lines += [_not_the_papers(found, " (not in the paper)"), *_parts(said, name)]
     return markdown(head, lines)
+
+
+def _parts(said: Mapping[str, Finding], plan: str | None) -> list[list[str]]:
+    """Those of the plan that are whole: they bear on its verdict, and have none of their own."""
+    whole = (found for found in said.values() if found.whole and found.claim.part_of)
+    return [_not_the_papers(found) for found in whole if found.claim.part_of == plan]
+
+
+def _not_the_papers(found: Finding, note: str = "") -> list[str]:
+    title = f"{found.claim.title}, {METRIC_LABEL[found.metric].removeprefix('Test ')}{note}"
+    return [title, *(MISSING,) * 3, *_standing(found)]
 
 
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
@@ -196,9 +208,10 @@ def _standing(found: Finding) -> list[str]:
         trained += f" [{100 * last:.2f} %]"
     if not found.whole:
         return [MISSING, f"not yet: {_seeds(found)}", trained]
-    primary = found.comparisons[0]
-    tested = f", {formatting.p_value(primary.gain.p_value)}" if primary.gain.p_value is not None else ""
-    return [f"{_interval(found, primary)}{tested}, {_seeds(found)}", found.verdict, trained]
+    first = found.comparisons[0]
+    p_value = first.gain.p_value if first.primary else first.holm
+    tested = "" if p_value is None else f", {formatting.p_value(p_value)}{'' if first.primary else ' corrected'}"
+    return [f"{_interval(found, first)}{tested}, {_seeds(found)}", found.verdict, trained]
 
 
 def _seeds(found: Finding) -> str:
