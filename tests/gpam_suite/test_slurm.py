@@ -89,3 +89,14 @@ def test_no_slurm_is_one_sentence(tmp_path, monkeypatch, command):
     code, _, said = command("train.py", "-m", "launcher=submitit_slurm")
     sentence = "launcher=submitit_slurm needs SLURM, and this machine has no srun; run it where sbatch works"
     assert (code, said.splitlines()) == (2, [f"train.py: {sentence}"])
+
+
+def test_a_cluster_that_takes_no_jobs_is_one_sentence(tmp_path, monkeypatch, command):
+    for name, script in (("srun", ""), ("sbatch", 'echo "sbatch: error: no controller" >&2; exit 1')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    code, _, said = command("train.py", "-m", "launcher=submitit_slurm", f"paths.results={tmp_path}")
+    sentence = "SLURM did not take the jobs (sbatch: error: no controller); mend that, and start again"
+    assert (code, said.splitlines()[1:]) == (2, [f"train.py: {sentence}"])  # the first is sbatch's own

@@ -1,4 +1,5 @@
-"""What stopped a command from outside: a full disk, a limit, a folder that cannot be written or is gone, no memory."""
+"""What stopped a command from outside: a full disk, a limit, a folder that cannot be written or is gone, no memory, a
+cluster that takes no jobs."""
 
 import errno
 import os
@@ -34,5 +35,7 @@ def to_mend(error: BaseException | None) -> str | None:
                 "there is not enough memory, or a limit of it is reached; free some, or take less at a time (JOBS, "
                 "fairseq.dataset.max_tokens), and start again"
             )
+        if str(error).startswith("sbatch: "):  # submitit passes on what it printed
+            return f"SLURM did not take the jobs ({in_a_line(error)}); mend that, and start again"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None

@@ -84,6 +84,7 @@ class NeuTRENO(Softmax):
             got = "none" if first is None else f"shape {list(first.shape)}"
             raise UsageError(
                 f"layer {self.site.layer} of attention 'neutreno' needs the first layer's values of shape "
-                f"{list(own.shape)}, got {got}: the layers of a stack must share one StackMemory and all run, in order"
+                f"{list(own.shape)}, got {got}: the layers of a stack must share one StackMemory, run in order, and "
+                "where they are checkpointed be so as a whole"
             )
         return first
