@@ -294,6 +294,8 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
         if folder == "b":  # a seed is missing
             assert said["lm_ptb_long"].verdict is None and secondary == alone and "longer" not in behind
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
+    whole, below = painted(claimed_gains(said, "some"))
+    assert whole.get_xlim() == below.get_xlim()
     assert behind.startswith("| Penn Treebank, 15 layers, trained longer, perplexity | – | – | – | +")
     assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind
     raw = sorted(one.gain.p_value for one in (part, *secondary))

@@ -17,15 +17,18 @@ _EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.
 
 def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
     """A panel a claim, a line a model: what each seed gains over softmax, their mean, its interval; 0 and the claim's
-    effect."""
+    effect. A part of a plan has the plan's axis."""
     if not said:
         return None
     lines = [len(found.against_baseline) for found in said.values()]
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(said), 1, squeeze=False, height_ratios=[count + 2 for count in lines])[:, 0]
-        for axes, found in zip(grid, said.values(), strict=True):
-            _panel(axes, found)
+        panels = dict(zip(said, grid, strict=True))
+        for experiment, found in said.items():
+            if plan := panels.get(found.claim.part_of):
+                panels[experiment].sharex(plan)
+            _panel(panels[experiment], found)
         legend_below(figure)
 
     what = (
