@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from gpam_suite.common.files import write_files
+from gpam_suite.report.page import refuse_other_folder
 from gpam_suite.report.publish import publish, remake
 from gpam_suite.run.command_line import Parser, guarded
 
@@ -12,6 +13,8 @@ def main() -> None:
     parser = Parser(description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path, help="such as results/local; none: only the tables")
     folders = parser.parse_args().folders
+    for folder in folders:  # all of them before the first is published
+        refuse_other_folder(folder)
     for folder in folders:
         for path in publish(folder):
             print(path)

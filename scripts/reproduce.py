@@ -69,10 +69,9 @@ def visible_gpus() -> int:
 
 def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[str]) -> str | None:
     """What is wrong with the user's settings, in one sentence; None when nothing is."""
-    if arguments.task not in TASKS:
-        return f"unknown TASK '{arguments.task}'{meant(arguments.task, TASKS)} (wanted one of {', '.join(TASKS)})"
-    if scale not in SCALES:
-        return f"unknown SCALE '{scale}'{meant(scale, SCALES)} (wanted one of {', '.join(SCALES)})"
+    for setting, got, known in (("TASK", arguments.task, TASKS), ("SCALE", scale, SCALES)):
+        if got not in known:
+            return f"unknown {setting} '{got}'{meant(got, known)} (wanted one of {', '.join(known)})"
     if arguments.sweep and arguments.models:
         return f"MODELS: got '{arguments.models}', wanted none, as a sweep is over the lambdas of one model, dagpam"
     known, models = all_models(), model_names(arguments.models)

@@ -185,6 +185,13 @@ def test_every_script_is_its_command(script, words, sentence, command, tmp_path,
     assert code == 2 and sentence in said and said.startswith(f"{script}: ") and len(said.splitlines()) == 1, said
 
 
+def test_nothing_is_published_where_one_folder_is_none(tmp_path, monkeypatch, command):
+    (tmp_path / "local" / "runs").mkdir(parents=True)
+    monkeypatch.setattr("gpam_suite.report.publish.publish", lambda _: pytest.fail("published"))
+    code, _, said = command("publish.py", tmp_path / "local", tmp_path / "nowhere")
+    assert code == 2 and f"got {tmp_path}/nowhere, wanted a results folder" in said
+
+
 def test_no_tables_of_a_folder_that_is_not_there(tmp_path, command):
     (tmp_path / "local" / "runs").mkdir(parents=True)
     code, _, said = command("tabulate.py", tmp_path / "locl")

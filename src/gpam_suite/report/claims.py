@@ -40,17 +40,16 @@ def verdicts(said: Mapping[str, Finding]) -> str:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
         here = _standing(found) if found else [MISSING, row["here"], MISSING]
         lines.append([row["row"], number(base), number(own), gain, *here])
-        lines += _parts(said, row.get("claim"))
+        lines += _parts(said, row["claim"]) if found else []
     for name, found in said.items():
         if not (found.claim.paper or found.claim.part_of):
             lines += [_not_the_papers(found, " (not in the paper)"), *_parts(said, name)]
     return markdown(head, lines)
 
 
-def _parts(said: Mapping[str, Finding], plan: str | None) -> list[list[str]]:
+def _parts(said: Mapping[str, Finding], plan: str) -> list[list[str]]:
     """Those of the plan that are whole: they bear on its verdict, and have none of their own."""
-    whole = (found for found in said.values() if found.whole and found.claim.part_of)
-    return [_not_the_papers(found) for found in whole if found.claim.part_of == plan]
+    return [_not_the_papers(found) for found in said.values() if found.whole and found.claim.part_of == plan]
 
 
 def _not_the_papers(found: Finding, note: str = "") -> list[str]:

@@ -24,7 +24,6 @@ from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, 
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.report import early, perturbed_section
 from gpam_suite.report.claims import claim_parts, verdicts
-from gpam_suite.report.page import refuse_other_folder
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
@@ -57,11 +56,10 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     Runs that are published already stay; one of the same name is replaced.
 
     Raises:
-        UsageError: no folder of results; a record is broken, or is not of its configuration and its scores; runs do not
-            compare, among themselves or with those that are published; or an experiment has no title in
-            ``experiments.yaml``. Nothing is written.
+        UsageError: a record is broken, or is not of its configuration and its scores; runs do not compare, among
+            themselves or with those that are published; or an experiment has no title in ``experiments.yaml``. Nothing
+            is written.
     """
-    refuse_other_folder(results)
     aggregates = read_aggregates(results)
     for record in (record for found in aggregates for record in found.records):
         checked_scores(record)
