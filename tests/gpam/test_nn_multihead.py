@@ -256,6 +256,18 @@ def test_exported_and_traced_it_takes_other_sizes(mechanism):
         assert_close(made(large, large, large)[0], layer(large, large, large)[0])
 
 
+@pytest.mark.parametrize("mechanism", ["nap", "non", "coda"])
+def test_exported_it_takes_padding_of_floats_where_no_bias_can_be_added(mechanism):
+    torch.manual_seed(0)
+    layer = MultiheadAttention(8, 2, mechanism, batch_first=True).eval()
+    x, adding = torch.randn(2, 5, 8), torch.full((2, 5), 0.5)
+    padding = torch.tensor([[0.0] * 5, [0.0] * 4 + [float("-inf")]])
+    exported = torch.export.export(layer, (x,) * 3, {"key_padding_mask": padding}).module()
+    assert_close(exported(x, x, x, key_padding_mask=padding)[0], layer(x, x, x, key_padding_mask=padding)[0])
+    with pytest.raises(RuntimeError, match="wanted one that only hides"):
+        exported(x, x, x, key_padding_mask=adding)
+
+
 def _one_process(rank, folder):
     meeting = {"init_method": f"file://{folder / 'rendezvous'}", "timeout": timedelta(minutes=5)}
     dist.init_process_group("gloo", rank=rank, world_size=2, **meeting)

@@ -9,6 +9,7 @@ from gpam.attention import parts
 from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
+from gpam.tracing import runs_as_called
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Call:
 
 
 def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bias: bool) -> Tensor:
-    """``attn_mask`` as :class:`Masks` wants it; UsageError where its kind or shape does not fit.
+    """``attn_mask`` as :class:`Masks` wants it; UsageError (of an exported graph, RuntimeError) where it does not fit.
 
     A mask of floats that only hides (0 and ``-inf``) is good for every mechanism; one that adds needs scores of which
     a bias leaves a meaning.
@@ -73,9 +74,12 @@ def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bi
     attn_mask = checked_attn_mask(attn_mask, (*q.shape[:3], source))
     if takes_bias or attn_mask.dtype == torch.bool:
         return attn_mask
-    if adds_beside_hiding(attn_mask):
-        raise UsageError(
-            f"attention '{mechanism}' is no softmax of scores that a bias could be added to: got an attn_mask "
-            "that adds, wanted one that only hides (booleans, or 0 and -inf)"
-        )
+    refusal = (
+        f"attention '{mechanism}' is no softmax of scores that a bias could be added to: got an attn_mask "
+        "that adds, wanted one that only hides (booleans, or 0 and -inf)"
+    )
+    if not runs_as_called():
+        torch._assert_async((bias_of(attn_mask) == 0).all(), refusal)  # looked at when the graph runs
+    elif adds_beside_hiding(attn_mask):
+        raise UsageError(refusal)
     return hidden_by(attn_mask)
