@@ -8,7 +8,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary
 from gpam_suite.data.kinds.sources import Raw
-from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.prepared import written
 from gpam_suite.data.store.stages import Piece, Stage, Stages
 from gpam_suite.data.text.counting import COUNTS, count, load_counts
@@ -31,7 +31,7 @@ def build(
     for language, dictionary in dictionaries.items():
         name = "dict.txt" if language is None else f"dict.{language}.txt"
         dictionary.piece(DICTIONARY).place(folder / "bin" / name)
-    languages, splits = sides(dataset), {}
+    languages, splits = languages_of(dataset), {}
     for split in SPLITS:
         counts = {}
         for role, language in zip(("source", "target"), languages, strict=False):
@@ -63,7 +63,7 @@ class _Texts:
     def __init__(self, dataset: Mapping[str, Any], options: Mapping[str, Any], raw: Raw, stages: Stages) -> None:
         self.dataset, self.options, self.raw, self.stages = dataset, options, raw, stages
         self.dropped = dict.fromkeys(SPLITS, 0)
-        languages = sides(dataset)
+        languages = languages_of(dataset)
         self.splits: dict[str, dict[str | None, Side]] = {}
         for split in SPLITS:
             if (split, languages[0]) in raw.parts:
@@ -100,7 +100,7 @@ class _Texts:
 
         Where training pairs are cleaned later, that drops the blank ones: they count where every n-th is held out.
         """
-        parts = {language: self.raw.parts[split, language] for language in sides(self.dataset)}
+        parts = {language: self.raw.parts[split, language] for language in languages_of(self.dataset)}
         joined = {
             language: {"source": [part.source for part in own], "text": [part.text for part in own]}
             for language, own in parts.items()

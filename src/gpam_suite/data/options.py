@@ -80,6 +80,6 @@ def _check_clean(clean: Any) -> None:
         raise UsageError(f"preprocessing.clean.ratio: got {clean['ratio']!r}, wanted a number of at least 1")
 
 
-def sides(dataset: Mapping[str, Any]) -> tuple[str | None, ...]:
+def languages_of(dataset: Mapping[str, Any]) -> tuple[str | None, ...]:
     """The languages of a parallel data set, source first; ``(None,)`` for a language model's text."""
     return (dataset["source"], dataset["target"]) if TASKS[dataset["task"]].parallel else (None,)

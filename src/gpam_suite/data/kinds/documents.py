@@ -15,7 +15,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
-from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.text.lines import decode_lines
 
 SEPARATOR = "\u241e"  # symbol for record separator: a token of its own for Moses and for every sub-word segmentation
@@ -107,7 +107,7 @@ def joined(
     for split in SPLITS:
         cut = [pieces(document, budget) for document in documents[split]]
         starts[split] = [0, *accumulate(map(len, cut))][:-1]
-        for side, language in enumerate(sides(dataset)):
+        for side, language in enumerate(languages_of(dataset)):
             lines[split, language] = [piece[side] for own in cut for piece in own]
     return lines, starts
 

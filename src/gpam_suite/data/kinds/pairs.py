@@ -12,7 +12,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
-from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.text.lines import verified
 
 Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names
@@ -25,7 +25,7 @@ def check(dataset: Mapping[str, Any]) -> None:
         raise UsageError(
             f"dataset.pairs: got {node!r}, wanted {', '.join(sorted(wanted))}, and perhaps checksums, texts"
         )
-    both = sorted(sides(dataset))
+    both = sorted(languages_of(dataset))
     if not isinstance(node["columns"], Sequence) or not set(both) <= set(node["columns"]):
         raise UsageError(f"dataset.pairs.columns: got {node['columns']!r}, wanted a list with {' and '.join(both)}")
     texts = node.get("texts") or {language: [] for language in both}
@@ -57,7 +57,7 @@ def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, 
         parts[next(fits, "train")] += group
     if not all(parts.values()):
         raise UsageError(f"dataset.split: got {dataset['split']}, too many for {len(pairs):,} different pairs")
-    both = sorted(sides(dataset))
+    both = sorted(languages_of(dataset))
     return {(part, language): [pair[n] for pair in parts[part]] for part in SPLITS for n, language in enumerate(both)}
 
 

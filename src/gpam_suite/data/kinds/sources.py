@@ -12,7 +12,7 @@ from gpam_suite.common.files import sha256
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, documents, pairs, python_docs, recall
 from gpam_suite.data.kinds.texts import Part, Text, archive, corpora
-from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.store.download import checked_file, checksum, mirrored, obtain, obtain_file
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.store.unpack import open_member
@@ -44,7 +44,7 @@ Opener = Callable[[Node, Node], Source]  # of a checked ``dataset`` node and ``p
 
 
 def _keys(dataset: Node) -> list[Key]:
-    return [(split, language) for split in SPLITS for language in sides(dataset)]
+    return [(split, language) for split in SPLITS for language in languages_of(dataset)]
 
 
 def _in_memory(
@@ -121,7 +121,7 @@ def _corpora(dataset: Node, paths: Node) -> Source:
     archived = cache(lambda name: archive(dataset, name, paths))
     texts: dict[Key, list[Text]] = {}
     for split, node in corpora(dataset):
-        for language in sides(dataset):
+        for language in languages_of(dataset):
             found = archived(node["archive"])
             text = Text(node["archive"], *found, node[language], node["format"], node.get("lines"))
             texts.setdefault((split, language), []).append(text)
@@ -140,7 +140,7 @@ def _local_files(dataset: Node, _: Node) -> Source:
 def _pairs(dataset: Node, paths: Node) -> Source:
     """One file of pairs out of an archive, or where the mirror has its pairs as texts and not the archive, those."""
     pairs.check(dataset)
-    node, both = dataset["pairs"], sorted(sides(dataset))
+    node, both = dataset["pairs"], sorted(languages_of(dataset))
     texts = node.get("texts") or {}
     packed = (dataset.get("archives") or {}).get(node["archive"]) or {}
     copies = {name: mirrored(name, paths) for language in both for name in texts.get(language, [])}
@@ -178,7 +178,7 @@ def _documents(dataset: Node, paths: Node) -> Source:
             read, key = [], f"dataset.sets.{split}.{name}"
             if not isinstance(node, Mapping) or not {"documents", "table"} <= set(node):
                 raise UsageError(f"{key}: got {node!r}, wanted documents (how many), table (a path) and two languages")
-            for language in sides(dataset):
+            for language in languages_of(dataset):
                 file = checked_file(node.get(language), f"{key}.{language}")
                 content, came_from = obtain({**file, "checksums": []}, dataset["name"], paths)
                 if content.lstrip().startswith(b"<"):

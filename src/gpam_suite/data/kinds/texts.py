@@ -10,7 +10,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import one_of, whole_number
-from gpam_suite.data.options import SPLITS, sides
+from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.progress import progress
 from gpam_suite.data.store.download import checked_file, obtain_file
 from gpam_suite.data.store.stages import Piece, Stages
@@ -115,7 +115,7 @@ def corpora(dataset: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         raise UsageError(f"dataset.corpora: got {got}, wanted lists of corpora for {', '.join(sorted(wanted))}")
     if dataset.get("hold_out") is not None:
         whole_number(dataset["hold_out"], 2, "dataset.hold_out")
-    needed = {"archive", "format", *sides(dataset)}
+    needed = {"archive", "format", *languages_of(dataset)}
     for split in SPLITS:
         for number, node in enumerate(given.get(split) or []):
             key = f"dataset.corpora.{split}[{number}]"
