@@ -296,7 +296,7 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
     whole, below = painted(claimed_gains(said, "some"))
     assert whole.get_xlim() == below.get_xlim()
-    assert behind.startswith("| Penn Treebank, 15 layers, trained longer, perplexity | – | – | – | +")
+    assert behind.startswith("| Penn Treebank, 15 layers, trained longer, perplexity | – | 82.00 → 80.50 | +")
     assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind
     raw = sorted(one.gain.p_value for one in (part, *secondary))
     stepped = [3 * raw[0], max(3 * raw[0], 2 * raw[1]), max(3 * raw[0], 2 * raw[1], raw[2])]
@@ -386,9 +386,11 @@ def test_the_main_table_has_claims_that_are_no_row_of_the_paper_behind_its_rows(
     said = claims.findings(tmp_path, read_aggregates(tmp_path))
     assert "iwslt14_partial_post_ln" in said
     lines = verdicts(said).rstrip().splitlines()
-    assert lines[2].startswith("| Penn Treebank, 15 layers, perplexity | 108.26 | 106.38 | +1.74 % | +1.74 % [")
+    means = " → ".join(f"{said['lm_ptb'].comparisons[0].means[side]:.2f}" for side in (1, 0))
+    paper = "| Penn Treebank, 15 layers, perplexity | 108.26 → 106.38 (+1.74 %) |"
+    assert lines[2].startswith(f"{paper} {means} | +1.74 % [")
     assert lines[-2].startswith("| WMT14, BLEU | – |")
-    beside = "| Multi30k, German to English, BLEU (not in the paper) | – | – | – | – | not yet: 1 of 7 seeds |"
+    beside = "| Multi30k, German to English, BLEU (not in the paper) | – | – | – | not yet: 1 of 7 seeds |"
     assert lines[-1].startswith(beside)
 
 

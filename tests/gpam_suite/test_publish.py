@@ -110,7 +110,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     publish(tmp_path / "local", published)
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
     row = next(line for line in parts.splitlines() if line.startswith("| Penn Treebank, 15 layers"))
-    assert "108.26 | 106.38 | +1.74 % | +2.00 % [" in row
+    assert "108.26 → 106.38 (+1.74 %) | 100.20 → 98.20 | +2.00 % [" in row
     assert row.endswith(", 7 seeds | none: not known whether trained | not known yet |")
     assert "Softmax 100.20 against 5-gram 150.00" in parts
 

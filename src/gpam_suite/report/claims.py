@@ -18,7 +18,7 @@ from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims, share_lower
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "inside-table")
-_STANDING = ["Here: gain [95 %]", "Verdict", "Trained? [last tenth]"]
+_STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
     True: "A gain is the percentage by which the first model's perplexity is lower, its spread that of the log.",
@@ -31,15 +31,15 @@ def verdicts(said: Mapping[str, Finding]) -> str:
     """A line for each row of the paper (``results/paper/dagpam.yaml``), then for each claim that is none of its rows;
     behind each the whole parts of its plan. ``said`` is by experiment, the row's ``claim``; until there is one,
     ``here`` of the row says how it stands."""
-    head = ["Experiment", "Paper: softmax", "Paper: daGPAM", "Paper: gain", *_STANDING]
+    head = ["Experiment", "The paper: softmax → daGPAM", *_STANDING]
     lines = []
     for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
         base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
-        gain = row.get("gain", MISSING)
+        paper = row.get("gain", MISSING)
         if base and own:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
-        here = _standing(found) if found else [MISSING, row["here"], MISSING]
-        lines.append([row["row"], number(base), number(own), gain, *here])
+            paper = _scores_and_gain(base, own, gain)
+        lines.append([row["row"], paper, *(_standing(found) if found else [MISSING, MISSING, row["here"], MISSING])])
         lines += _parts(said, row["claim"]) if found else []
     for name, found in said.items():
         if not (found.claim.paper or found.claim.part_of):
@@ -54,7 +54,11 @@ def _parts(said: Mapping[str, Finding], plan: str) -> list[list[str]]:
 
 def _not_the_papers(found: Finding, note: str = "") -> list[str]:
     title = f"{found.claim.title}, {METRIC_LABEL[found.metric].removeprefix('Test ')}{note}"
-    return [title, *(MISSING,) * 3, *_standing(found)]
+    return [title, MISSING, *_standing(found)]
+
+
+def _scores_and_gain(baseline: float, model: float, gain: str) -> str:
+    return f"{number(baseline)} → {number(model)} ({gain})"
 
 
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
@@ -97,7 +101,7 @@ def _claim(found: Finding) -> str:
     claim, spread = found.claim, found.comparisons[0].spread
     head, wanted = "Smallest effect of interest", _gain(found, found.effect)
     if claim.paper:
-        head, wanted = "The paper", f"{claim.paper['baseline']:g} → {claim.paper['model']:g} ({wanted})"
+        head, wanted = "The paper", _scores_and_gain(**claim.paper, gain=wanted)
     parts = [
         markdown(["Claim", head, *_STANDING], [[claim.title, wanted, *_standing(found)]]),
         f"Trained? {'; '.join(found.gate.reasons)}.\n",
@@ -201,16 +205,18 @@ def _inside(found: Finding) -> str:
 
 
 def _standing(found: Finding) -> list[str]:
-    """The gain with its interval, the verdict or what it waits for, and whether the models are trained."""
+    """The scores, the gain with its interval, the verdict or what it waits for, and whether the models are trained."""
     trained, last = _TRAINED[found.gate.trained], found.gate.last_gain
     if last is not None:
         trained += f" [{100 * last:.2f} %]"
     if not found.whole:
-        return [MISSING, f"not yet: {_seeds(found)}", trained]
+        return [MISSING, MISSING, f"not yet: {_seeds(found)}", trained]
     first = found.comparisons[0]
     p_value = first.gain.p_value if first.primary else first.holm
     tested = "" if p_value is None else f", {formatting.p_value(p_value)}{'' if first.primary else ' corrected'}"
-    return [f"{_interval(found, first)}{tested}, {_seeds(found)}", found.verdict, trained]
+    own, baseline = first.means
+    gain = f"{_interval(found, first)}{tested}, {_seeds(found)}"
+    return [f"{number(baseline)} → {number(own)}", gain, found.verdict, trained]
 
 
 def _seeds(found: Finding) -> str:

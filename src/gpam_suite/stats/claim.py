@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -95,13 +96,14 @@ class Gate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``model`` against ``other``: the gain of each seed that both finished, their mean, its test against no gain, and
-    those against ``D`` on either side. ``holm`` is the p value of a secondary comparison, corrected over all that its
-    plan has made so far; None of the primary."""
+    """``model`` against ``other``: over the seeds that both finished the mean score of each, and the gains by seed;
+    their mean and its test against no gain, and those against ``D`` on either side. ``holm`` is the p value of a
+    secondary comparison, corrected over all that its plan has made so far; None of the primary."""
 
     model: str
     other: str
     labels: tuple[str, str]
+    means: tuple[float, float]
     gains: dict[int, float]
     gain: Difference
     spread: float | None
@@ -251,6 +253,7 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
         model=_name(row),
         other=_name(other),
         labels=(row.label, other.label),
+        means=tuple(fmean(found[seed] for seed in seeds) for found in (of_model, of_other)),
         gains=gains,
         gain=difference(one, two),
         spread=summarise(list(gains.values())).sd,
@@ -313,7 +316,8 @@ def gate(baseline: Row, references: Mapping[str, float | None]) -> Gate:
     if most is None:
         parts.append((None, "the last tenth of training: not known"))
     else:
-        parts.append((most < MOST_GAIN, f"the last tenth of training gained at most {100 * most:.2f} %"))
+        gained = f"at most {100 * most:.2f} %" if most > 0 else f"nothing ({100 * most:.2f} %)"
+        parts.append((most < MOST_GAIN, f"the last tenth of training gained {gained}"))
     known = [part for part, _ in parts]
     trained = False if False in known else None if None in known else True
     return Gate(trained, tuple(reason for _, reason in parts), most)
