@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention import parts
-from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by
+from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by, hides_only
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
 from gpam.tracing import runs_as_called
@@ -79,7 +79,7 @@ def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bi
         "that adds, wanted one that only hides (booleans, or 0 and -inf)"
     )
     if not runs_as_called():
-        torch._assert_async((bias_of(attn_mask) == 0).all(), refusal)  # looked at when the graph runs
+        torch._assert_async(hides_only(attn_mask), refusal)  # looked at when the graph runs
     elif adds_beside_hiding(attn_mask):
         raise UsageError(refusal)
     return hidden_by(attn_mask)

@@ -38,7 +38,7 @@ def verdicts(said: Mapping[str, Finding]) -> str:
         paper = row.get("gain", MISSING)
         if base and own:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
-            paper = _scores_and_gain(base, own, gain)
+            paper = f"{_from_to(base, own)} ({gain})"
         lines.append([row["row"], paper, *(_standing(found) if found else [MISSING, MISSING, row["here"], MISSING])])
         lines += _parts(said, row["claim"]) if found else []
     for name, found in said.items():
@@ -57,8 +57,8 @@ def _not_the_papers(found: Finding, note: str = "") -> list[str]:
     return [title, MISSING, *_standing(found)]
 
 
-def _scores_and_gain(baseline: float, model: float, gain: str) -> str:
-    return f"{number(baseline)} → {number(model)} ({gain})"
+def _from_to(baseline: float, model: float) -> str:
+    return f"{number(baseline)} → {number(model)}"
 
 
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _claim(found: Finding) -> str:
     claim, spread = found.claim, found.comparisons[0].spread
     head, wanted = "Smallest effect of interest", _gain(found, found.effect)
     if claim.paper:
-        head, wanted = "The paper", _scores_and_gain(**claim.paper, gain=wanted)
+        head, wanted = "The paper", f"{_from_to(**claim.paper)} ({wanted})"
     parts = [
         markdown(["Claim", head, *_STANDING], [[claim.title, wanted, *_standing(found)]]),
         f"Trained? {'; '.join(found.gate.reasons)}.\n",
@@ -216,7 +216,7 @@ def _standing(found: Finding) -> list[str]:
     tested = "" if p_value is None else f", {formatting.p_value(p_value)}{'' if first.primary else ' corrected'}"
     own, baseline = first.means
     gain = f"{_interval(found, first)}{tested}, {_seeds(found)}"
-    return [f"{number(baseline)} → {number(own)}", gain, found.verdict, trained]
+    return [_from_to(baseline, own), gain, found.verdict, trained]
 
 
 def _seeds(found: Finding) -> str:

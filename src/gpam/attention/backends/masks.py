@@ -19,11 +19,15 @@ def bias_of(attn_mask: Tensor | None) -> Tensor | None:
     return attn_mask.masked_fill(hidden_by(attn_mask), 0)
 
 
+def hides_only(attn_mask: Tensor) -> Tensor:
+    """Bool, without dimensions: whether a mask of floats adds nothing to any score that it does not hide."""
+    return (bias_of(attn_mask) == 0).all()
+
+
 def adds_beside_hiding(attn_mask: Tensor) -> bool:
     """Whether a mask of floats adds to a score that it does not hide. On torch's meta device, which holds no numbers,
     it is taken to hide only."""
-    added = bias_of(attn_mask) != 0
-    return not added.is_meta and bool(added.any())
+    return not attn_mask.is_meta and not hides_only(attn_mask)
 
 
 def hidden_by(attn_mask: Tensor) -> Tensor:
