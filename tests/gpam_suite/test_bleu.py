@@ -1,5 +1,6 @@
 """What BLEU is of: raw text by sacreBLEU's tokeniser, text that came tokenised as it is, and the record says which."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +82,7 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     [
         ("lm", {"cs": "test.cs", "en": "test.en"}, "second_test=again is a translation, and local_lm is not"),
         ("nmt", {"en": "test.en"}, "evaluation.second_test.cs is missing"),
+        ("nmt", {"cs": "3", "en": "test.en"}, "evaluation.second_test.cs: got .*'mirror': 3.* wanted mirror"),
         ("nmt", {"cs": "test.cs", "en": "none.en"}, "none.en could not be had"),
         ("nmt", {"cs": "test.cs", "en": "train.en"}, "its sides have 12 and 120 lines, wanted as many"),
     ],
@@ -90,6 +92,34 @@ def test_a_second_test_set_that_cannot_be_had_is_refused_before_training(tmp_pat
     with pytest.raises(UsageError, match=complaint):
         run(cfg)
     assert not folder_of(cfg).exists()
+
+
+def test_a_second_test_set_is_a_mapping(tmp_path):
+    with pytest.raises(UsageError, match=r"evaluation\.second_test: got 'multi30k_2017', wanted a mapping"):
+        run(tiny(tmp_path, "+evaluation.second_test=multi30k_2017", task="nmt"))
+
+
+def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path):
+    long_test, long_second = ["word " * 40], ["word " * 60]
+    lines = {"again.cs": long_second, "again.en": ["word"]}
+    cfg = tiny(tmp_path, "preprocessing.bpe=none", "preprocessing.bpe_size=0", task="nmt")
+    text = Path(cfg.dataset.folder)
+    for name in ("test.cs", "test.en"):
+        lines[name] = [*(text / name).read_text().splitlines(), *(long_test if name == "test.en" else ["word"])]
+    for name, own in lines.items():
+        (text / name).write_text("".join(f"{line}\n" for line in own))
+    for options, complaint in (
+        (["evaluation.max_tokens=40"], r"evaluation\.max_tokens=40 is less than the longest target .*, 41 tokens"),
+        (["++fairseq.model.max_target_positions=40"], r"fairseq\.model\.max_target_positions=40 is .* \(test\), 41"),
+        (
+            ["evaluation.max_tokens=41", *second_test(text, cs="again.cs", en="again.en")],
+            r"evaluation\.max_tokens=41 is less than the longest source .*, 61 tokens",
+        ),
+    ):
+        narrow = tiny(tmp_path, "preprocessing.bpe=none", "preprocessing.bpe_size=0", *options, task="nmt")
+        with pytest.raises(UsageError, match=complaint):
+            run(narrow)
+        assert not folder_of(narrow).exists()
 
 
 def test_beam_and_length_penalty_reach_the_search():

@@ -2,6 +2,7 @@
 
 import pytest
 from data_helpers import PLAIN, monolingual, node, parallel, preparations, write
+from omegaconf import OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.data import prepare
@@ -57,12 +58,32 @@ def test_preprocessing(tmp_path, option, match):
         ({"name": "../out"}, r"dataset\.name: got '\.\./out'"),
         *(({key: None}, rf"dataset\.{key} is missing") for key in ("name", "task", "kind")),
         ({"expect": {"train": {"line": 3}}}, r"dataset\.expect\.train: got 'line'.*did you mean 'lines'"),
+        ({"expect": {"train": {"lines": "abc"}}}, r"dataset\.expect\.train\.lines: got 'abc', wanted a whole number"),
         ({"expect": {"dev": {}}}, r"dataset\.expect: got 'dev'"),
         ({"expect": {"train": {"lines": 3}}}, r"train\.de\.txt has 20 lines, wanted 3"),
     ],
 )
 def test_dataset_node(tmp_path, change, match):
     refused(tmp_path, parallel(tmp_path / "raw") | change, match)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "match"),
+    [
+        ("iwslt14_en_de", "archives", "a.tgz", r"dataset\.archives: got 'a.tgz', wanted a mapping"),
+        ("iwslt14_en_de", "corpora.test", 3, r"dataset\.corpora\.test: got 3, wanted a list"),
+        ("iwslt14_en_de", "corpora.test.0.en", 3, r"dataset\.corpora\.test\[0\]: got .* each a text"),
+        ("wmt14_en_de", "corpora.train.0.lines", "x", r"dataset\.corpora\.train\[0\]\.lines: got 'x', wanted a whole"),
+        ("wikitext2", "files.train.checksums", [1], r"dataset\.files\.train\.checksums: got \[1\], wanted texts"),
+        ("wikitext2", "files.train.bytes", "abc", r"dataset\.files\.train\.bytes: got 'abc', wanted a whole number"),
+        ("ted_docs_de_en", "sets", 3, r"dataset\.sets: got 3, wanted a mapping"),
+        ("ted_docs_de_en", "sets.train", 3, r"dataset\.sets\.train: got 3, wanted a mapping"),
+    ],
+)
+def test_what_is_inside_a_public_data_set_has_its_type(tmp_path, name, option, value, match):
+    dataset = OmegaConf.create(node(name))
+    OmegaConf.update(dataset, option, value, force_add=True)
+    refused(tmp_path, dataset, match)
 
 
 def test_nodes_must_be_mappings(tmp_path):

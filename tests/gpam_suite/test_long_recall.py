@@ -95,6 +95,8 @@ def test_a_preprocessing_and_lengths_that_do_not_fit(tmp_path):
         check(composed("dataset=copy", "evaluation.context_window=3"))
     with pytest.raises(UsageError, match=r"max_tokens=8192 is less than one sample of 9000 tokens.*dataset\.length"):
         check(composed("dataset=copy", "dataset.length=9000"))
+    with pytest.raises(UsageError, match=r"evaluation\.max_tokens=8 is less than one sample of \d+ tokens"):
+        check(composed("dataset=copy", "evaluation.max_tokens=8"))
 
 
 def tiny(kind, base):

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gpam.errors import UsageError, did_you_mean, in_a_line
 from gpam_suite.common.options import finite, mapping, one_of, whole_number
 from gpam_suite.common.places import CONFIGS
-from gpam_suite.common.tasks import LM, NMT
+from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
 from gpam_suite.config.identity import config_hash, run_folder
@@ -117,17 +117,25 @@ def check(cfg: DictConfig) -> None:
                 f"fairseq.dataset.{subset}: got '{got}', wanted '{wanted}': what is tested is never trained or chosen "
                 "on; for other text make a data set of it (configs/dataset/)"
             )
-    length, most = complete.task.get("tokens_per_sample"), complete.dataset.max_tokens
+    _check_samples_fit("fairseq.dataset.max_tokens", complete.dataset.max_tokens, complete)
+
+
+def _check_samples_fit(name: str, most: int | None, complete: DictConfig) -> None:
+    """Refuse batches of at most so many tokens where a sample has more."""
+    length = complete.task.get("tokens_per_sample")
     if length is not None and most is not None and most < length:
         raise UsageError(
-            f"fairseq.dataset.max_tokens={most} is less than one sample of {length} tokens; raise it, or shorten the "
-            "samples (fairseq.task.tokens_per_sample; of a generated task, dataset.length)"
+            f"{name}={most} is less than one sample of {length} tokens; raise it, or shorten the samples "
+            "(fairseq.task.tokens_per_sample; of a generated task, dataset.length)"
         )
 
 
 def check_evaluation(cfg: DictConfig, complete: DictConfig) -> None:
-    """Refuse options of the evaluation that would fail after the training; ``complete`` is fairseq's part."""
-    whole_number(cfg.evaluation.get("max_tokens"), 1, "evaluation.max_tokens")
+    """Refuse options of the evaluation that would fail after the training; ``complete`` is fairseq's part. (How long
+    the sentences of a translation are is known once its data are there: :mod:`gpam_suite.evaluate.limits`.)"""
+    most = whole_number(cfg.evaluation.get("max_tokens"), 1, "evaluation.max_tokens")
+    if cfg.dataset.task == RECALL.name:
+        _check_samples_fit("evaluation.max_tokens", most, complete)
     if cfg.dataset.task == NMT.name:
         whole_number(cfg.evaluation.get("beam"), 1, "evaluation.beam")
         finite(cfg.evaluation.get("length_penalty"), "evaluation.length_penalty")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of
+from gpam_suite.common.options import mapping, one_of, whole_number
 from gpam_suite.common.tasks import RECALL, TASKS
 from gpam_suite.data.kinds.sources import KINDS
 from gpam_suite.data.options import SPLITS, plain, refuse_unknown
@@ -47,10 +47,13 @@ def check_dataset(node: Any) -> dict[str, Any]:
         one_of(
             node["documents"], ("paragraphs", "pages") if kind == "characters" else ("wikitext",), "dataset.documents"
         )
+    for key in ("archives", "sets"):
+        mapping(node.get(key) or {}, f"dataset.{key}")
     for split, facts in plain(node.get("expect") or {}, "dataset.expect").items():
         one_of(split, SPLITS, "dataset.expect")
-        for fact in plain(facts, f"dataset.expect.{split}"):
+        for fact, wanted in plain(facts, f"dataset.expect.{split}").items():
             one_of(fact, FACTS, f"dataset.expect.{split}")
+            whole_number(wanted, 0, f"dataset.expect.{split}.{fact}")
     for key in ("source", "target", "language"):
         value = node.get(key)
         if key in known and value is not None and not (isinstance(value, str) and _LANGUAGE.fullmatch(value)):

@@ -14,7 +14,6 @@ from gpam_suite.common.files import file_sha256, sha256
 from gpam_suite.common.strict_json import read_summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.run_paths import CHECKPOINTS
-from gpam_suite.data.options import SPLITS
 from gpam_suite.data.store.atomic import described
 from gpam_suite.data.text.lines import file_name, lines_of, read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation
@@ -116,11 +115,6 @@ class Prepared:
         kind = self.manifest["preprocessing"]["bpe"]
         lines = read_lines(self.folder / "bpe" / file_name(split, None))
         return [len(undo_segmentation(line, kind).split()) + 1 for line in lines]
-
-    def longest(self) -> int:
-        """Tokens of the longest segmented line of any split and side, its end counted."""
-        names = [file_name(split, language) for split in SPLITS for language in {self.source_lang, self.target_lang}]
-        return max(len(line.split()) + 1 for name in names for line in read_lines(self.folder / "bpe" / name))
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

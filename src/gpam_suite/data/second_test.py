@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.data.store.download import obtain
+from gpam_suite.data.options import plain
+from gpam_suite.data.store.download import checked_file, obtain
 from gpam_suite.data.text.lines import lines_of
 
 
@@ -21,18 +22,22 @@ def keep_second_test(cfg: DictConfig, folder: Path) -> None:
     Raises:
         UsageError: not a translation, or a text that is missing, another one, or not as long as the other.
     """
-    node = cfg.evaluation.get("second_test")
-    if not node:
+    if not cfg.evaluation.get("second_test"):
         return
+    node = plain(cfg.evaluation.second_test, "evaluation.second_test")
+    name = node.get("name")
+    if not isinstance(name, str):
+        raise UsageError(f"evaluation.second_test.name: got {name!r}, wanted a text")
     if not TASKS[cfg.dataset.task].parallel:
-        raise UsageError(f"second_test={node.name} is a translation, and {cfg.dataset.name} is not: leave it out")
+        raise UsageError(f"second_test={name} is a translation, and {cfg.dataset.name} is not: leave it out")
     texts = {}
     for language in (cfg.dataset.source, cfg.dataset.target):
         if language not in node:
             raise UsageError(
                 f"evaluation.second_test.{language} is missing: wanted mirror, urls and checksums of a text"
             )
-        texts[language], _ = obtain(node[language], node.name, cfg.paths)
+        file = checked_file(node[language], f"evaluation.second_test.{language}")
+        texts[language], _ = obtain(file, name, cfg.paths)
     lengths = [len(lines_of(text)) for text in texts.values()]
     if len(set(lengths)) > 1:
         raise UsageError(f"evaluation.second_test: its sides have {lengths[0]} and {lengths[1]} lines, wanted as many")

@@ -25,7 +25,8 @@ from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, outcome_file, rank_log
 from gpam_suite.data import Prepared, check_same_data, prepare
-from gpam_suite.data.second_test import keep_second_test
+from gpam_suite.data.second_test import keep_second_test, second_test_file
+from gpam_suite.evaluate.limits import check_lengths
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import gradients_and_scalars
@@ -66,9 +67,9 @@ def run(cfg: DictConfig) -> float | None:
             log.info("already finished: %s", folder)
             return record.headline
         check_visible(cfg, devices(cfg) if place is None else 1)
-        prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-        _check_pieces(cfg, prepared)
         keep_second_test(cfg, folder)
+        prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+        check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder)
         return _run(cfg, folder, prepared)
 
 
@@ -202,8 +203,9 @@ def _nothing_left_of_a_mistake(folder: Path) -> Iterator[None]:
     try:
         yield
     except UsageError:
-        if [path.name for path in folder.iterdir()] == [".lock"]:
-            (folder / ".lock").unlink()
+        if not (folder / CONFIG).is_file():
+            for path in (folder / ".lock", *folder.glob(second_test_file(folder, "*").name)):
+                path.unlink()
             with contextlib.suppress(OSError):  # of a folder that holds something else
                 for empty in (folder, *folder.parents[:3]):  # below runs/EXPERIMENT/MODEL/
                     empty.rmdir()
@@ -219,21 +221,3 @@ def _check_writable(folder: Path) -> None:
             f"cannot write the run's folder {folder} ({error.strerror}); set paths.results to a folder that you may "
             "write"
         ) from None
-
-
-def _check_pieces(cfg: DictConfig, prepared: Prepared) -> None:
-    """Refuse pieces of documents that do not fit into a batch: fairseq would leave them out, or fail in the end."""
-    if prepared.kind != "documents":
-        return
-    complete, longest = fairseq_config(cfg), prepared.longest()
-    limits = {"fairseq.dataset.max_tokens": complete.dataset.max_tokens}
-    limits |= {"evaluation.max_tokens": cfg.evaluation.max_tokens}
-    for side in ("source", "target"):
-        limits[f"fairseq.task.max_{side}_positions"] = complete.task[f"max_{side}_positions"]
-        limits[f"fairseq.model.max_{side}_positions"] = complete.model[f"max_{side}_positions"]
-    for name, limit in limits.items():
-        if limit is not None and limit < longest:
-            raise UsageError(
-                f"{name}={limit} is less than the longest piece of {prepared.manifest['name']}, {longest} tokens with "
-                f"dataset.budget={cfg.dataset.budget}; raise it, or lower the budget"
-            )

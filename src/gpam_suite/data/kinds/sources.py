@@ -9,6 +9,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import sha256
+from gpam_suite.common.options import mapping
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data.kinds import characters, cldr, documents, pairs, python_docs, recall
 from gpam_suite.data.kinds.texts import Part, Text, archive, corpora
@@ -174,7 +175,7 @@ def _documents(dataset: Node, paths: Node) -> Source:
     found: dict[str, list[documents.Document]] = {split: [] for split in SPLITS}
     fingerprint, origin = {}, {}
     for split in SPLITS:
-        for name, node in (dataset["sets"].get(split) or {}).items():
+        for name, node in mapping(dataset["sets"].get(split) or {}, f"dataset.sets.{split}").items():
             read, key = [], f"dataset.sets.{split}.{name}"
             if not isinstance(node, Mapping) or not {"documents", "table"} <= set(node):
                 raise UsageError(f"{key}: got {node!r}, wanted documents (how many), table (a path) and two languages")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import one_of, whole_number
+from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.progress import progress
 from gpam_suite.data.store.download import checked_file, obtain_file
@@ -117,10 +117,12 @@ def corpora(dataset: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         whole_number(dataset["hold_out"], 2, "dataset.hold_out")
     needed = {"archive", "format", *languages_of(dataset)}
     for split in SPLITS:
-        for number, node in enumerate(given.get(split) or []):
+        for number, node in enumerate(several(given.get(split) or [], f"dataset.corpora.{split}")):
             key = f"dataset.corpora.{split}[{number}]"
-            if not isinstance(node, Mapping) or not needed <= set(node):
-                raise UsageError(f"{key}: got {node!r}, wanted {', '.join(sorted(needed))}")
+            if not isinstance(node, Mapping) or not all(isinstance(node.get(part), str) for part in needed):
+                raise UsageError(f"{key}: got {node!r}, wanted {', '.join(sorted(needed))}, each a text")
             one_of(node["format"], tuple(FORMATS), f"{key}.format")
+            if node.get("lines") is not None:
+                whole_number(node["lines"], 1, f"{key}.lines")
             found.append((split, node))
     return found

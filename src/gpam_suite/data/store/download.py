@@ -11,6 +11,7 @@ from typing import Any
 from gpam.errors import UsageError
 from gpam_suite.common.failures import NO_ROOM_OR_RIGHT
 from gpam_suite.common.lock import locked
+from gpam_suite.common.options import several, whole_number
 from gpam_suite.data.progress import progress
 from gpam_suite.data.store.unpack import open_text, refuse_outside
 
@@ -48,6 +49,10 @@ def checked_file(node: Any, key: str) -> Mapping[str, Any]:
     known = isinstance(node, Mapping) and isinstance(node.get("mirror"), str) and isinstance(node.get("urls"), list)
     if not known or not all(isinstance(url, str) for url in node["urls"]):
         raise UsageError(f"{key}: got {node!r}, wanted mirror (a path), urls (a list), and what is known: checksums")
+    if not all(isinstance(known, str) for known in several(node.get("checksums") or [], f"{key}.checksums")):
+        raise UsageError(f"{key}.checksums: got {node['checksums']!r}, wanted texts, as sha256:...")
+    if node.get("bytes") is not None:
+        whole_number(node["bytes"], 0, f"{key}.bytes")
     if "archive" in node and not isinstance(node.get("member"), str):
         raise UsageError(f"{key}: got an archive, wanted its member (a path inside it) as well")
     return node

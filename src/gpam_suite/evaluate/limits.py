@@ -1,0 +1,60 @@
+"""Sentences that do not fit: fairseq leaves them out of training, and fails at those to be validated or translated."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from gpam.errors import UsageError
+from gpam_suite.common.tasks import TASKS
+from gpam_suite.data import Prepared
+from gpam_suite.data.binarise import load_dictionary
+from gpam_suite.data.options import SPLITS
+from gpam_suite.data.second_test import second_test_file
+from gpam_suite.data.text.lines import file_name, read_lines
+
+_BATCH = {
+    "train": "fairseq.dataset.max_tokens",
+    "valid": "fairseq.dataset.max_tokens_valid",
+    "test": "evaluation.max_tokens",
+}
+"""What a batch of each split may hold."""
+
+
+def check_lengths(evaluation: DictConfig, complete: DictConfig, prepared: Prepared, folder: Path) -> None:
+    """Refuse a translation where a sentence to be validated or translated does not fit into a batch or the model; of
+    documents, which are cut into pieces of a length that somebody chose, a piece of the training data too.
+
+    Args:
+        complete: fairseq's complete configuration.
+        folder: where the second test set is kept, if there is one.
+
+    Raises:
+        UsageError: with the option to raise.
+    """
+    if not TASKS[prepared.task].parallel:
+        return
+    options = OmegaConf.create({"evaluation": evaluation, "fairseq": complete})
+    budget = prepared.manifest["dataset"].get("budget")
+    for split, side, longest in _longest(evaluation, prepared, folder):
+        for name in (_BATCH[split], f"fairseq.task.max_{side}_positions", f"fairseq.model.max_{side}_positions"):
+            if (limit := OmegaConf.select(options, name)) is not None and limit < longest:
+                raise UsageError(
+                    f"{name}={limit} is less than the longest {side} of {prepared.manifest['name']} ({split}), "
+                    f"{longest} tokens; raise it" + (f", or lower dataset.budget={budget}" if budget else "")
+                )
+
+
+def _longest(evaluation: DictConfig, prepared: Prepared, folder: Path) -> Iterator[tuple[str, str, int]]:
+    """Of each split and side the tokens of the longest sentence, its end counted."""
+    for split in SPLITS[0 if prepared.kind == "documents" else 1 :]:
+        for side, language in (("source", prepared.source_lang), ("target", prepared.target_lang)):
+            lines = read_lines(prepared.folder / "bpe" / file_name(split, language))
+            yield split, side, max(len(line.split()) + 1 for line in lines)
+    if evaluation.get("second_test"):
+        from gpam_suite.data.text.encoding import Encoder
+
+        source = prepared.source_lang
+        encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / f"dict.{source}.txt"))
+        lines = read_lines(second_test_file(folder, source))
+        yield "test", "source", max(len(encoder.ids(f"{line}\n")) for line in lines)
