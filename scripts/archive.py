@@ -18,6 +18,8 @@ def main() -> None:
     results = parser.parse_args().results.resolve()
     if not (results / "runs").is_dir():
         raise UsageError(f"got '{results}', wanted a results folder that has runs")
+    if packed := [path.name for folder in ("", "*/") for path in results.glob(f"{folder}*{archives.SUFFIX}")]:
+        raise UsageError(f"got '{results}', of which a part is packed already ({packed[0]}): copy the folder as it is")
     found = (path for path in results.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
     named = {path.relative_to(results): path for path in found}
     files = {name.as_posix(): path.read_bytes() for name, path in named.items() if not LEFT_OUT & {*name.parts}}

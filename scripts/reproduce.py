@@ -171,9 +171,10 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
         f"paths.results={arguments.results}",
         *overrides,
     ]
-    if scale == "paper":
-        call("plan.py", f"experiment={base}", f"paths.results={arguments.results}")
     for_data = ("experiment=", "paths.", "dataset", "recipe=", "preprocessing.")
+    if scale == "paper":
+        for_cost = (*for_data, "fairseq.", "evaluation.")
+        call("plan.py", *[word for word in common if word.startswith(for_cost)])
     prepared = call("prepare.py", *[word for word in common if word.startswith(for_data)])
     if prepared:
         return prepared

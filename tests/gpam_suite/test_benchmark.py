@@ -56,19 +56,23 @@ def right_or_refused(found):
 
 
 def test_a_wrong_contender_gets_no_time():
-    """Nor is anything measured of it; work that returns seconds is believed."""
+    """Nor is anything measured of it; work that returns seconds is believed. One that fails while it is timed gets none
+    either, and leaves the others theirs."""
     fine, nan = torch.ones(3), torch.full((3,), math.nan)
     errors = {
         "right": lambda: relative_error([fine], [fine]),
         "wrong": lambda: relative_error([1.1 * fine], [fine]),
         "nan": lambda: relative_error([nan], [fine]),
         "broken": lambda: float("much"),
+        "killed": lambda: 0.0,
     }
+    left = [1.0, 2.0]  # it is killed in its third call
 
     def make(name):
         if name == "refused":
             raise UsageError("not here")
-        return Contender(lambda: 7.0, errors[name], lambda: {"tokens": 3})
+        run = left.pop if name == "killed" else lambda: 7.0
+        return Contender(run, errors[name], lambda: {"tokens": 3})
 
     found = by_name(compare([*errors, "refused"], make, repeats=3, tolerance=1e-3))
     assert found["right"] == {"contender": "right", "note": "", "error": 0.0, "tokens": 3, "seconds": [7.0, 7.0, 7.0]}
@@ -76,7 +80,9 @@ def test_a_wrong_contender_gets_no_time():
     assert found["nan"]["note"].startswith("wrong") and found["nan"]["error"] is None
     assert found["refused"]["note"] == "not here"
     assert found["broken"]["note"] == "failed: ValueError: could not convert string to float: 'much'"
-    assert not any({"seconds", "tokens"} & set(row) for name, row in found.items() if name != "right")
+    assert found["killed"]["note"] == "failed: IndexError: pop from empty list"
+    assert not any("seconds" in row for name, row in found.items() if name != "right")
+    assert not any("tokens" in row for name, row in found.items() if name not in ("right", "killed"))
 
 
 @pytest.fixture(params=["whole", "sampled"])

@@ -147,6 +147,18 @@ def cut(folder: Path) -> None:
             lambda folder: change(folder, lambda config: config["fairseq"]["model"].update(decoder_layers=1)),
             "parameters differ from config.json",
         ),
+        (
+            lambda folder: change(folder, lambda config: config["evaluation"].pop("context_window")),
+            "config.json has at evaluation: 'context_window' is a required property",
+        ),
+        (
+            lambda folder: change(folder, lambda config: config["evaluation"].update(context_window=16)),
+            "has a context_window of 16, wanted less than tokens_per_sample=16",
+        ),
+        (
+            lambda folder: change(folder, lambda config: config.update(task="nmt")),
+            "config.json has at evaluation: 'beam' is a required property",
+        ),
         (lambda folder: change(folder, lambda config: config.update(format=99)), "is not of format 1"),
         (lambda folder: (folder / CONFIG).write_text("{"), "config.json is not JSON"),
     ],

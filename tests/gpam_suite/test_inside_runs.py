@@ -131,15 +131,19 @@ def test_runs_with_nothing_to_look_at_are_named(tmp_path, caplog):
     assert "a network without attention" in caplog.text
 
 
-def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):
+@pytest.mark.parametrize("other", [{"config_hash": "00000000"}, {"checkpoint_sha256": "0" * 64}])
+def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path, other):
+    """One of another configuration, or of the same one whose folder was deleted and trained again."""
     results, folder, *_ = finished
     copy = tmp_path / "results"
     shutil.copytree(results, copy)
     path = next((copy / "analysis").rglob(f"{folder.name}.json"))
-    path.write_text(json.dumps({**json.loads(path.read_text()), "config_hash": "00000000"}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **other}))
     (aggregate,) = read_aggregates(copy)
     titles = [axes.get_title() for axes in painted(inside_runs(copy, aggregate)) if axes.get_visible()]
     assert titles[:5] == ["Gradient, query", "Gradient, key", "Gradient, value", r"$\lambda_+$", r"$\lambda_-$"]
+    words = composed(*places(results.parent), f"results={copy}", "parts=[runs]", "texts.lm=2", root="analyse")
+    assert analyse(words) == [path] and analyse(words) == []
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,7 @@ def test_an_analysis_of_another_configuration_is_not_shown(finished, tmp_path):
         ("analyse", "parts=runs", "parts: got 'runs', wanted a list, as in parts=[runs]"),
         ("analyse", "threads=0", "threads: got 0, wanted a whole number of at least 1"),
         ("analyse", "texts.lm=0", "texts.lm: got 0"),
+        ("analyse", "depth_seeds=[]", "depth_seeds: got none, wanted numbers, as in depth_seeds=[1,2]"),
         ("perturb", "kinds=[]", "kinds: got none, wanted some of characters"),
         ("perturb", "kinds=dropped", "kinds: got 'dropped', wanted a list, as in kinds=[dropped]"),
         ("perturb", "rates=0.1", "rates: got 0.1, wanted a list, as in rates=[0.1]"),

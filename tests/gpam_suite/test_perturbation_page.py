@@ -32,10 +32,11 @@ def made_up(tmp_path):
     """Three seeds of softmax and daGPAM; with characters edited daGPAM keeps 0.9 -+ 0.01 of its BLEU, softmax 0.8."""
     runs = [make_record(task="nmt", experiment="e", model=model, seed=seed) for model in CLEAN for seed in (1, 2, 3)]
     for record in store_records(tmp_path, *runs):
-        facts = {key: record[key] for key in ("experiment", "task", "model", "seed", "config_hash")}
         clean = {"bleu": CLEAN[record["model"]], "chrf": CLEAN[record["model"]] + 10}
         found = {"kinds": {kind: _kind(record, kind) for kind in SETTINGS["kinds"]}, "clean": clean, "texts": 200}
-        store.write(store.path_of_run(tmp_path, record, store.PERTURBED), {**facts, "settings": SETTINGS, **found})
+        store.write(
+            store.path_of_run(tmp_path, record, store.PERTURBED), {**store.facts(record), "settings": SETTINGS, **found}
+        )
     return tmp_path
 
 

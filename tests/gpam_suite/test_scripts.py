@@ -226,6 +226,11 @@ def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
         file = tmp_path / "results" / "runs" / "some" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
+    packed = tmp_path / "results" / "runs" / "other.tar.xz"
+    packed.write_bytes(b"")
+    code, _, said = command("archive.py", str(tmp_path / "results"))
+    assert code == 2 and "of which a part is packed already (other.tar.xz)" in said  # it would be left out unsaid
+    packed.unlink()
     code, *_ = command("archive.py", str(tmp_path / "results"))
     assert code == 0
     assert archives.unpack(tmp_path / "results-archive.tar.xz") == {"runs/some/record.json": b"{}"}

@@ -46,7 +46,8 @@ Maker = Callable[[str], Contender]
 def compare(names: Iterable[str], make: Maker, *, repeats: int, tolerance: float) -> list[dict[str, Any]]:
     """One row a contender: ``contender``, ``error``, what it measured, ``seconds`` (one a repeat), and ``note``.
 
-    One that takes no part, is wrong or fails has a note and no time, and does not end the comparison of the others.
+    One that takes no part, is wrong or fails, while it is timed too, has a note and no time, and does not end the
+    comparison of the others.
     """
     rows: dict[str, dict[str, Any]] = {name: {"contender": name, "note": ""} for name in names}
     able = {}
@@ -59,24 +60,40 @@ def compare(names: Iterable[str], make: Maker, *, repeats: int, tolerance: float
                 raise UsageError(f"wrong: relative error {error:.1e}, allowed {tolerance:.0e}")
             row.update(contender.measure())
             able[name] = contender.run
-        except UsageError as refusal:
-            row["note"] = str(refusal)
         except Exception as mistake:
-            row["note"] = f"failed: {type(mistake).__name__}: {str(mistake).partition(chr(10))[0]}"
-    for name, seconds in zip(able, _interleaved(list(able.values()), repeats), strict=True):
-        rows[name]["seconds"] = seconds
+            row["note"] = _note(mistake)
+    for name, found in _interleaved(able, repeats).items():
+        rows[name] |= {"note": _note(found)} if isinstance(found, Exception) else {"seconds": found}
     return list(rows.values())
 
 
-def _interleaved(works: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
-    """``repeats`` samples of each, in rounds that begin with another one each time; a first round is not counted."""
-    calls = [max(1, math.ceil(SHORTEST_SAMPLE / _seconds(work, 1))) for work in works]
-    samples: list[list[float]] = [[] for _ in works]
-    for repeat in range(repeats):
-        for position in range(len(works)):
-            index = (position + repeat) % len(works)
-            samples[index].append(_seconds(works[index], calls[index]))
-        log.info("  repeat %d of %d", repeat + 1, repeats)
+def _note(mistake: Exception) -> str:
+    if isinstance(mistake, UsageError):
+        return str(mistake)
+    return f"failed: {type(mistake).__name__}: {str(mistake).partition(chr(10))[0]}"
+
+
+def _interleaved(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float] | Exception]:
+    """``repeats`` samples of each, in rounds that begin with another one each time; a first round is not counted. One
+    that fails takes no further part."""
+    samples: dict[str, list[float] | Exception] = {name: [] for name in works}
+    calls = dict.fromkeys(works, 1)
+    for repeat in range(-1, repeats):
+        names = list(calls)
+        for position in range(len(names)):
+            name = names[(position + repeat) % len(names)]
+            try:
+                seconds = _seconds(works[name], calls[name])
+            except Exception as mistake:
+                samples[name] = mistake
+                del calls[name]
+                continue
+            if repeat < 0:
+                calls[name] = max(1, math.ceil(SHORTEST_SAMPLE / seconds))
+            else:
+                samples[name].append(seconds)
+        if repeat >= 0:
+            log.info("  repeat %d of %d", repeat + 1, repeats)
     return samples
 
 

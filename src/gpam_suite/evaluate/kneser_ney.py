@@ -28,8 +28,9 @@ from gpam_suite.common.files import safe_name, sha256, write_atomically
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
-from gpam_suite.data.binarise import EOS_ID, RESERVED
+from gpam_suite.data.binarise import EOS_ID, RESERVED, load_ids
 from gpam_suite.data.options import SPLITS, check_preprocessing
+from gpam_suite.data.text.counting import UNK
 from gpam_suite.data.text.lines import file_name, read_lines
 
 log = logging.getLogger(__name__)
@@ -49,17 +50,20 @@ class _Order:
 class KneserNey:
     """A model of ``order`` tokens, counted from the lines of a training text.
 
+    Where no line has as many tokens as ``order`` asks for, the longest n-grams are those of the highest order: the
+    probabilities are the same.
+
     Args:
         lines: arrays of token ids from 0 to ``types - 1``, each with its end-of-line token.
         types: how many tokens there are.
     """
 
     def __init__(self, lines: list[np.ndarray], order: int, types: int) -> None:
-        self.order, self.types = order, types
         tokens, place = _stream(lines, types)
+        self.order, self.types = min(order, int(place.max()) + 1), types
         before = np.zeros(len(tokens), dtype=np.int64)  # the id of the context of each position
         counted = []
-        for size in range(1, order + 1):
+        for size in range(1, self.order + 1):
             valid = place >= size - 1  # the line's start has place 0
             keys, first, ids, counts = np.unique(
                 (before * (types + 1) + tokens)[valid], return_index=True, return_inverse=True, return_counts=True
@@ -69,7 +73,7 @@ class KneserNey:
             own[at] = ids
             counted.append((keys, at[first], own, counts))
             before = np.concatenate([[-1], own[:-1]])
-        self._orders = [self._discount(size, counted, place, tokens) for size in range(1, order + 1)]
+        self._orders = [self._discount(size, counted, place, tokens) for size in range(1, self.order + 1)]
 
     def _discount(self, size: int, counted: list, place: np.ndarray, tokens: np.ndarray) -> _Order:
         keys, first, _, counts = counted[size - 1]
@@ -163,16 +167,17 @@ def reference_file(results: Path, data: Mapping[str, Any], preprocessing: Any, o
 
 def _ids(prepared: Prepared) -> list[list[np.ndarray]]:
     """The lines of training, validation and test as ids from 0, in the order of their first training occurrence; all
-    unknown tokens are one more type."""
-    end = RESERVED[EOS_ID]
+    tokens that the models do not know either (their dictionary has not) are one more type."""
+    end, words = RESERVED[EOS_ID], load_ids(prepared.bin / "dict.txt")
     known: dict[str, int] = {end: 0}
     splits = []
     for split in SPLITS:
-        lines = [[*line.split(), end] for line in read_lines(prepared.folder / "bpe" / file_name(split, None))]
+        texts = read_lines(prepared.folder / "bpe" / file_name(split, None))
+        lines = [[*(token if token in words else UNK for token in line.split()), end] for line in texts]
         if split == "train":
             for line in lines:
                 for token in line:
                     known.setdefault(token, len(known))
-            unknown = known.get("<unk>", len(known))
+            unknown = known.get(UNK, len(known))
         splits.append([np.array([known.get(token, unknown) for token in line]) for line in lines])
     return splits

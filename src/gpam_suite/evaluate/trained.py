@@ -15,10 +15,7 @@ from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.checkpoint import load_model
-from gpam_suite.records.folder import Record, check_hash, read_record
-
-CHECKPOINT = "checkpoint"
-"""The name of the evaluated checkpoint among a record's ``checksums``; the others are files of the prepared data."""
+from gpam_suite.records.folder import CHECKPOINT, Record, check_hash, read_record
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Trained:
         own = str(self.cfg.evaluation.checkpoint)
         name = own if name is None else name
         path = Path(name) if name.endswith(".pt") else checkpoint_of(self.folder, name)
-        written = (self.record.data.get("checksums") or {}).get(CHECKPOINT)
+        written = self.record.checkpoint
         if name == own and written and path.is_file() and file_sha256(path) != written:
             raise UsageError(
                 f"{path} is not the checkpoint that the numbers in {self.folder} are of (by its SHA-256): put it back, "

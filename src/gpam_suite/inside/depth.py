@@ -32,17 +32,18 @@ log = logging.getLogger(__name__)
 def analyse_depth(results: Path, settings: DictConfig) -> Path:
     """``<results>/analysis/depth.json``: measures after ``settings.layers`` layers for each network, lambda+ and
     seed."""
-    if not (layers := several(settings.layers, "layers")):
-        raise UsageError("layers: got none, wanted depths, as in layers=[6,24]")
+    layers, seeds, lambdas = (several(settings[name], name) for name in ("layers", "depth_seeds", "lambda_pos"))
+    for name, given in (("layers", layers), ("depth_seeds", seeds)):
+        if not given:
+            raise UsageError(f"{name}: got none, wanted numbers, as in {name}=[1,2]")
     deepest = max(whole_number(depth, 0, "layers") for depth in layers)
     found: dict[str, Any] = {
         "experiment": settings.experiment,
         "lambda_neg": settings.lambda_neg,
         "layers": layers,
-        "seeds": several(settings.depth_seeds, "depth_seeds"),
+        "seeds": seeds,
         "networks": {"attention": [], "transformer": []},
     }
-    lambdas = several(settings.lambda_pos, "lambda_pos")
     varied = [{"lambda_pos": lambda_pos, "lambda_neg": settings.lambda_neg} for lambda_pos in lambdas]
     for name, options in [("softmax", {}), *(("dagpam", options) for options in varied)]:
         rows: dict[str, list[Any]] = {network: [] for network in found["networks"]}

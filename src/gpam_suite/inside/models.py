@@ -32,8 +32,8 @@ def each_run(
     """Do ``work`` for each finished run below ``results``, or of one experiment, and leave what it finds, behind what
     tells the run from others, as ``<results>/<folder>/<path of the run>.json``.
 
-    A run that ``work`` refuses with a UsageError is named and left out. What was found before for the same
-    configuration stays where ``kept`` says so. Yields the files written.
+    A run that ``work`` refuses with a UsageError is named and left out. What was found before of the same run stays
+    where ``kept`` says so. Yields the files written.
 
     Raises:
         UsageError: no such experiment.
@@ -42,7 +42,7 @@ def each_run(
     for number, record in enumerate(finished, start=1):
         path, name = store.path_of_run(results, record, folder), record.folder.relative_to(results)
         before = store.read(path)
-        if before and before.get("config_hash") == record["config_hash"] and kept(before):
+        if before and store.is_of(before, record) and kept(before):
             log.info("[%d/%d] %s: done before", number, len(finished), name)
             continue
         try:
@@ -51,8 +51,7 @@ def each_run(
             log.warning("[%d/%d] %s: skipped, %s", number, len(finished), name, error)
             continue
         log.info("[%d/%d] %s", number, len(finished), name)
-        facts = {key: record[key] for key in ("experiment", "task", "model", "seed", "config_hash")}
-        yield store.write(path, {**facts, "checkpoint": record["protocol"]["checkpoint"], **found})
+        yield store.write(path, {**store.facts(record), **found})
 
 
 def opened(record: Record, paths: Any) -> Trained:

@@ -49,11 +49,23 @@ def read(path: Path) -> dict[str, Any] | None:
         raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
 
 
+def facts(record: Record) -> dict[str, Any]:
+    """What tells the run that numbers are of from others; they are kept behind it."""
+    told = {key: record[key] for key in ("experiment", "task", "model", "seed", "config_hash")}
+    return {**told, "checkpoint": record["protocol"]["checkpoint"], "checkpoint_sha256": record.checkpoint}
+
+
+def is_of(found: dict[str, Any], record: Record) -> bool:
+    """Whether numbers are of this very run: of its configuration, and of its checkpoint, where both say which."""
+    known = found.get("checkpoint_sha256"), record.checkpoint
+    return found.get("config_hash") == record["config_hash"] and (None in known or known[0] == known[1])
+
+
 def read_runs(results: Path, records: Iterable[Record], folder: str = FOLDER) -> dict[Path, dict[str, Any]]:
-    """Folder of a run to its analysis (below ``folder``), of those that have one made of this very configuration."""
+    """Folder of a run to its analysis (below ``folder``), of those that have one that :func:`is_of` them."""
     found = {}
     for record in records:
         analysis = read(path_of_run(results, record, folder))
-        if analysis is not None and analysis["config_hash"] == record["config_hash"]:
+        if analysis is not None and is_of(analysis, record):
             found[record.folder] = analysis
     return found

@@ -40,6 +40,8 @@ from gpam_suite.records import archives
 from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
 
 RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
+CHECKPOINT = "checkpoint"
+"""The name of the evaluated checkpoint among a record's ``checksums``; the others are files of the prepared data."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
 _FORMATS = FormatChecker(formats=())
 _VALIDATOR = Draft202012Validator(SCHEMA, format_checker=_FORMATS)
@@ -83,6 +85,11 @@ class Record:
     def headline(self) -> float | None:
         """Test perplexity, BLEU or accuracy; None when the run has none."""
         return self.data["metrics"].get(TASKS[self.data["task"]].headline)
+
+    @property
+    def checkpoint(self) -> str | None:
+        """SHA-256 of the checkpoint that was evaluated; None where it is not known."""
+        return (self.data.get("checksums") or {}).get(CHECKPOINT)
 
     @cached_property
     def scored_by(self) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_sa
 from gpam_suite.config.trust import guarded_composition
 
 USAGE_ERROR = 2
+_TEXTS = ("run", "output", "results", "only", "dataset.folder", "paths.results", "paths.data", "paths.mirror")
+"""Options that name a folder or an experiment."""
 _root = "train"  # the configuration that this command composes
 
 
@@ -81,10 +83,12 @@ def _register_resolvers() -> None:
 
 def as_hydra_takes_it(word: str) -> str:
     """``fairseq.a.b=1`` may name any of fairseq's options, not only those that a recipe sets (fairseq's own
-    dataclasses check it); Hydra calls that ``++``. A run's folder has ``=`` in its name: Hydra wants it quoted."""
+    dataclasses check it); Hydra calls that ``++``. A folder is a text, though it be called 2024, or like a run's with
+    ``=`` in its name: Hydra wants it quoted. (Several, for a multirun, are left as they are.)"""
     name, _, value = word.partition("=")
-    if name in ("run", "output", "dataset.folder") or name.startswith("paths."):
-        return f"{name}='{value}'" if "=" in value and not value.startswith(("'", '"')) else word
+    if name in _TEXTS:
+        as_it_is = value in ("", "null") or value.startswith(("'", '"')) or ("," in value and "=" not in value)
+        return word if as_it_is else f"{name}='{value}'"
     return f"++{word}" if word.startswith("fairseq.") else word
 
 

@@ -26,6 +26,7 @@ from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
 from gpam_suite.data import Prepared
 from gpam_suite.data.options import check_preprocessing
+from gpam_suite.data.prepared import MANIFEST
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
 from gpam_suite.tools.devices import GPUS, UTILISATION, Device, measured_cpu
 
@@ -101,12 +102,13 @@ def plan(cfg: DictConfig) -> None:
 
 
 def find_prepared(cfg: DictConfig) -> Prepared | None:
-    """A finished preparation of the configuration's data in ``paths.data``; None where there is none."""
+    """The last finished preparation of the configuration's data in ``paths.data``; None where there is none."""
     dataset, preprocessing = OmegaConf.to_container(cfg.dataset, resolve=True), check_preprocessing(cfg.preprocessing)
     wanted = {"dataset": dataset, "preprocessing": preprocessing}
-    for folder in sorted(Path(cfg.paths.data).glob(f"{cfg.dataset.name}-*")):
+    found = Path(cfg.paths.data).glob(f"{cfg.dataset.name}-*/{MANIFEST}")
+    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
-            prepared = Prepared.load(folder)
+            prepared = Prepared.load(path.parent)
         except (OSError, ValueError):
             continue
         if all(wanted[key].items() <= prepared.manifest.get(key, {}).items() for key in wanted):

@@ -67,7 +67,21 @@ _PROPERTIES = {
     },
     "files": {"type": "object", "propertyNames": _FILE, "additionalProperties": {"type": "string"}},
 }
-_VALIDATOR = Draft202012Validator({"required": list(_PROPERTIES), "properties": _PROPERTIES})
+_OF_A_LANGUAGE_MODEL = {
+    "evaluation": {"required": ["context_window"], "properties": {"context_window": {"type": "integer"}}},
+    "fairseq": {
+        "properties": {"task": {"required": ["tokens_per_sample"], "properties": {"tokens_per_sample": _POSITIVE}}}
+    },
+}
+_VALIDATOR = Draft202012Validator(
+    {
+        "required": list(_PROPERTIES),
+        "properties": _PROPERTIES,
+        "if": {"properties": {"task": {"const": LM.name}}},
+        "then": {"properties": _OF_A_LANGUAGE_MODEL},
+        "else": {"properties": {"evaluation": {"required": ["beam", "length_penalty"]}}},
+    }
+)
 
 
 class Pretrained:
@@ -245,6 +259,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if (error := best_match(_VALIDATOR.iter_errors(config))) is not None:
         where = ".".join(map(str, error.absolute_path)) or "the top"
         raise _broken(folder, f"{CONFIG} has at {where}: {error.message[:200]}")
+    window, length = config["evaluation"].get("context_window"), config["fairseq"]["task"].get("tokens_per_sample")
+    if config["task"] == LM.name and window >= length:
+        raise _broken(folder, f"{CONFIG} has a context_window of {window}, wanted less than tokens_per_sample={length}")
     return config | {"preprocessing": check_preprocessing(config["preprocessing"])}
 
 
