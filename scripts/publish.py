@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpam_suite.common.files import write_files
 from gpam_suite.report.page import refuse_other_folder
-from gpam_suite.report.publish import publish, remake
+from gpam_suite.report.publish import publish, remake, stale
 from gpam_suite.run.command_line import Parser, guarded
 
 
@@ -18,8 +18,12 @@ def main() -> None:
     for folder in folders:
         for path in publish(folder):
             print(path)
-    for path in write_files(remake()):
+    files = remake()
+    for path in write_files(files):
         print(path)
+    for path in stale(files):
+        path.unlink()
+        print(f"removed {path}")
 
 
 if __name__ == "__main__":

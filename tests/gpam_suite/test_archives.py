@@ -77,6 +77,15 @@ def test_the_same_files_give_the_same_bytes():
     assert archives.pack(files) == archives.pack(dict(reversed(files.items())))
 
 
+def test_what_is_packed_beside_a_folder_further_up_is_nobodys_archive(tmp_path):
+    """Such as a project beside its sources as they were downloaded."""
+    results = tmp_path / "project" / "results"
+    runs(results)
+    before = everything(results)
+    (tmp_path / "project.tar.xz").write_bytes(tarred([("project", tarfile.DIRTYPE, b"")], "w:xz"))
+    assert everything(results) == before
+
+
 def broken(path):
     path.write_bytes(path.read_bytes()[:-20])
 

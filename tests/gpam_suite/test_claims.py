@@ -1,5 +1,6 @@
 """What an experiment says of a claim: equivalence tests by hand, the gate, every verdict, none before its time."""
 
+import csv
 import itertools
 import json
 import math
@@ -16,6 +17,7 @@ from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import append_history
 from gpam_suite.report.claims import claim_parts, render_claims, verdicts
+from gpam_suite.report.page import build
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
@@ -239,11 +241,20 @@ def test_no_verdict_before_the_planned_seeds(tmp_path):
     (table,) = render_claims(tmp_path, read_aggregates(tmp_path)).values()  # and no comparisons/lm_ptb.json
     assert "| – | not yet: 6 of 7 seeds | yes [0.50 %] |" in table
     assert "supported" not in table and "Against" not in table  # no look at six of seven
+    build(tmp_path)
+    page, of_all = (tmp_path / "README.md").read_text(), (tmp_path / "tables" / "lm_ptb.csv").read_text()
+    assert "Difference" not in page and "No difference is shown yet of dagpam_trainable" in page
+    assert {line["difference"] for line in csv.DictReader(of_all.splitlines())} == {""}
 
 
 def test_the_planned_seeds_are_those_from_one_on_and_none_of_them_failed(tmp_path):
     found = experiment(tmp_path, [*seven(EFFECT), 0.01])
     assert found.whole
+    build(tmp_path)
+    assert "Difference over seeds" in (tmp_path / "README.md").read_text()
+    beyond = [make_record(experiment="lm_ptb", model=model, seed=0) for model in ("softmax", "dagpam_trainable")]
+    store(tmp_path, *beyond)
+    assert found_in(tmp_path).comparisons[0].seeds == tuple(range(1, 8))
     (first,) = (path for path in (tmp_path / "runs" / "lm_ptb").glob("dagpam_trainable-*/seed1-*"))
     shutil.rmtree(first)
     assert not found_in(tmp_path).whole  # seven seeds, 2 to 8

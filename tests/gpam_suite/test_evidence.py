@@ -1,5 +1,6 @@
 """The queue of the plans: every command line composes, the pages name every part, and it goes on where it stopped."""
 
+import itertools
 import re
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from gpam_suite.config.compose import check, composed, folder_of
 from gpam_suite.records.folder import append_history, write_record
 from gpam_suite.run import evidence
 from gpam_suite.run.command_line import RunFailed
+from gpam_suite.stats.aggregate import BASELINE
+from gpam_suite.stats.claim import read_claims
 
 CONFIG = OmegaConf.load(CONFIGS / "evidence.yaml")
 PLAN = evidence.unresolved(CONFIG)
@@ -42,6 +45,26 @@ def test_every_part_of_the_plan_composes(part):
     place = re.findall(r"`(\w+)`", parts).index(part) if len(counts) > 1 else 0  # of "28 + 28", one for each part
     assert len(runs) == int(counts[place])
     assert all(name.startswith("tune_") for name in names) == (PLAN[part].get("folder") == "tuning")
+
+
+def test_every_arm_that_a_claim_compares_is_trained_with_as_many_seeds():
+    """No name in ``configs/claims.yaml`` is misspelt: an arm that is not there would be left out unsaid."""
+    trained: dict[tuple[str, str], set[int]] = {}
+    lines = [line for part in PLAN.values() for line in part["multiruns"]]
+    for words in itertools.chain.from_iterable(map(evidence.overrides_of, lines)):
+        given = dict(word.removeprefix("++").split("=", 1) for word in words)
+        names_it = [key for key in given if key.startswith("model.")]
+        names_it += ["fairseq.optimization.max_update"] if given["model"] == "softmax_longer" else []
+        options = ",".join(f"{key.rpartition('.')[2]}={given[key]}" for key in sorted(names_it))
+        arm = f"{given['model']} ({options})" if options else given["model"]
+        experiment = given.get("experiment_name", given.get("experiment", ""))
+        trained.setdefault((experiment, arm), set()).add(int(given["seed"]))
+    for claim in read_claims().values():
+        also = claim.extension["also"] if claim.extension else []
+        arms = {BASELINE, claim.model, *claim.controls, *itertools.chain(*claim.pairs), *claim.seeds_of, *also}
+        for arm in arms:
+            wanted = set(range(1, claim.seeds_for(arm) + 1))
+            assert trained.get((claim.experiment, arm), set()) >= wanted, (claim.experiment, arm)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +138,10 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
     del parts["shown"]["folder"]
     evidence.evidence(config(tmp_path, plan=parts, parts=["tuned", "shown"], jobs=2))
     assert [call[0] for call in calls] == ["train.py"] * 3 + ["analyse.py"]  # tuning is not looked into
-    assert f"paths.results={tmp_path}/results/tuning" in calls[0]
-    assert f"paths.results={tmp_path}/results" in calls[2] and f"results={tmp_path}/results" in calls[-1]
-    assert all({f"paths.data={tmp_path}/data", "paths.offline=True"} <= set(call) for call in calls)  # as it was asked
+    assert f"paths.results='{tmp_path}/results/tuning'" in calls[0]
+    assert f"paths.results='{tmp_path}/results'" in calls[2] and f"results={tmp_path}/results" in calls[-1]
+    asked = {f"paths.data='{tmp_path}/data'", "paths.offline=True"}
+    assert all(asked <= set(call) for call in calls[:-1]) and f"paths.data={tmp_path}/data" in calls[-1]
 
 
 def test_a_part_from_before_the_fast_step_is_run_without_it(tmp_path):

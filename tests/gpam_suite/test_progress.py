@@ -55,5 +55,8 @@ def test_what_has_begun_is_counted(running, tmp_path):
     table, said = members(tmp_path, "x").blocks
     assert [cells[:2] for cells in table.cells] == [["dagpam-lambda_neg=0.25 seed2", "running"]]
     assert said == "0 of 1 finished, 1 running"
+    (running / "config.yaml").write_text("fairseq: {optim")
+    with pytest.raises(UsageError, match=r"config\.yaml is no configuration of a run"):
+        members(tmp_path, "x")
     with pytest.raises(UsageError, match=r"runs/y has begun; wanted one of x"):
         members(tmp_path, "y")

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import statistics
 from pathlib import Path
 
 from gpam_fairseq.trainer import fast
@@ -65,6 +66,8 @@ def test_language_model_record_says_what_happened(lm):
     history = read_history(folder)
     assert [row["update"] for row in history if row["split"] == "train"] == [1, 2, 3, 4]
     assert [row["update"] for row in history if row["split"] == "valid"] == [2, 4]
+    paces = [row["tokens_per_second"] for row in history if row["split"] == "train" and row.get("tokens_per_second")]
+    assert record["speed"]["train_tokens_per_second"] == statistics.median(paces)
     assert "paths" not in OmegaConf.load(folder / "config.yaml")
     for name in ("record.json", "metrics.jsonl", "scores.jsonl"):
         assert str(folder.parents[4]) not in (folder / name).read_text(encoding="utf-8"), "it gets published"

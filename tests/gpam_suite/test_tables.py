@@ -124,6 +124,14 @@ def test_speed_is_not_compared_across_machines(tmp_path, of):
     assert dagpam["Extra parameters"] == "+0.26 %"
 
 
+def test_some_kilobytes_of_memory_are_no_other_machine(tmp_path):
+    runs = [make_record(model=model) for model in ("softmax", "dagpam")]
+    sizes = (25276502016, 25276510208)
+    store(tmp_path, *(run | {"hardware": {"memory_bytes": size}} for run, size in zip(runs, sizes, strict=True)))
+    _, dagpam = _table(tmp_path)
+    assert dagpam["Peak memory ×"] == "1.10"
+
+
 def test_default_softmax_is_the_baseline_among_several(tmp_path):
     heads = make_record(overrides_label="heads=16", options={"heads": 16}, started="2025-01-01T00:00:00Z")
     store(tmp_path, make_record(model="dagpam"), heads, make_record())

@@ -2,8 +2,8 @@
 ``runs``.
 
 Readers ask by path, ``runs/lm_laptop/softmax-default/seed1-bfa60bb7/record.json``. What is not on the disk is looked
-for in the archive of each folder above it; a file on the disk goes before one in an archive. Nothing is ever unpacked
-onto the disk.
+for in the archive of each folder above it, up to the results folder; a file on the disk goes before one in an archive.
+Nothing is ever unpacked onto the disk.
 """
 
 import io
@@ -17,6 +17,9 @@ from types import MappingProxyType
 from gpam.errors import UsageError
 
 SUFFIX = ".tar.xz"
+_OF_RESULTS = {"runs", "analysis", "perturbed", "tuning", "benchmark"}
+"""Folders of a results folder; some of them stand in others."""
+_TO_EXPERIMENT = 3  # folders above a run's record: the run, the model, the experiment
 MOST = 1 << 28  # bytes that an archive may hold unpacked; those published hold a hundredth of it
 
 
@@ -70,9 +73,14 @@ def archive_of(folder: Path) -> Path:
 
 
 def _above(path: Path) -> list[tuple[Path, PurePosixPath]]:
-    """The archives of the folders above ``path`` or of itself, and what ``path`` is called in each."""
+    """The archives of ``path`` itself and of the folders above it, up to the results folder that it is in (where it is
+    in none, to its experiment's), and what ``path`` is called in each. What lies beside folders further up is none of
+    ours, as a packed copy of a project."""
     folders = [folder for folder in (path, *path.parents) if folder.name]
-    found = [(folder, archive_of(folder)) for folder in folders]
+    last = next((at for at, folder in enumerate(folders) if folder.name in _OF_RESULTS), _TO_EXPERIMENT)
+    while last + 1 < len(folders) and folders[last].name in _OF_RESULTS:
+        last += 1
+    found = [(folder, archive_of(folder)) for folder in folders[: last + 1]]
     return [(archive, PurePosixPath(path.relative_to(folder))) for folder, archive in found if archive.is_file()]
 
 

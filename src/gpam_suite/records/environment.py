@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -88,4 +89,4 @@ def command() -> str:
     if "SUBMITIT_EXECUTOR" in os.environ and HydraConfig.initialized():
         name, given = f"scripts/{HydraConfig.get().job.config_name}.py", list(HydraConfig.get().overrides.task)
     words = [word.removeprefix("++") for word in given if not word.removeprefix("++").startswith(_PLACES)]
-    return " ".join(["python", name, *words])
+    return shlex.join(["python", name, *words])

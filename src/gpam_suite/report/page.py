@@ -21,6 +21,7 @@ from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.aggregate import Aggregate, read_comparable
+from gpam_suite.stats.claim import findings, held_back
 from gpam_suite.stats.perturbed import find
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
@@ -73,10 +74,12 @@ def build(results: Path) -> list[Path]:
         )
     refuse_other_folder(results)
     _refuse_other_page(results)
-    found, left_out = read_comparable(results)
+    read, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
-    files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, found)}
+    said = findings(results, read)
+    found = [held_back(one, said) for one in read]
+    files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, read)}
     parts = [_INTRODUCTION, *([] if found else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
 

@@ -80,8 +80,14 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
     lines = ["± is the sample standard deviation over seeds; one seed has none."]
     if aggregate.baseline is None:
         lines.append("Softmax was not run in this experiment, so there are no differences and no ratios.")
-    else:
+    elif aggregate.compared:
         lines += _on_differences(aggregate, aggregate.baseline)
+    waiting = [row.label for row in aggregate.rows if row.key in aggregate.untested and row is not aggregate.baseline]
+    if waiting:
+        lines.append(
+            f"No difference is shown yet of {listed(waiting)}: the experiment's plan (`configs/claims.yaml`) wants "
+            "more seeds, and a look at some of them would be a choice of when to stop."
+        )
     if not all(row.has_default_options for row in aggregate.rows):
         lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
     if kind := aggregate.reference["protocol"].get("references"):

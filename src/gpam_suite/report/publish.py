@@ -188,6 +188,12 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     return files
 
 
+def stale(files: Iterable[Path], published: Path = PUBLISHED) -> list[Path]:
+    """Figures and tests of claims that :func:`remake`, whose ``files`` these are, made once and makes no longer."""
+    there = [*published.glob("figures/*.svg"), *published.glob("comparisons/*.json")]
+    return sorted(set(there) - set(files))
+
+
 def pages_of(root: Path) -> list[Path]:
     """The pages below ``root`` that people write and leave parts of to :func:`filled`."""
     pages = [root / "README.md", *sorted((root / "results").glob("*.md"))]

@@ -39,7 +39,8 @@ _FIELDS = {
     "parameters_mechanism": ("of these, what the mechanism adds to softmax", "parameters.mechanism"),
     "train_flops_per_token": ("floating-point operations of training, a token, counted", "flops.train_per_token"),
     "train_tokens_per_second": (
-        "median over training, whatever else the machine did",
+        "median over training, whatever else the machine did; commits before 2026-11-28 counted validations, which "
+        "are faster, as well",
         "speed.train_tokens_per_second",
     ),
     "train_seconds": ("seconds of training", "speed.train_seconds"),

@@ -1,6 +1,6 @@
 """Where on the test set B wins and loses: counts, and the sentences, documents or sequences that differ most.
 
-A unit's score on a side is the mean over the side's seeds of :func:`unit_score`.
+A unit's score on a side is the mean of :func:`unit_score` over the seeds that are compared.
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ def scores(runs: Sequence[Resampled]) -> np.ndarray:
 def where(table: Aggregate) -> list[Section]:
     """B's wins and losses, and the units that differ most; nothing where a side has no scores to compare."""
     (a, b), task, unit = table.rows, TASKS[table.task], table.units.removesuffix("s")
-    if table.test_set(b) is None:
+    if not (sides := table.both_resampled(b)):
         return []
-    ours, theirs = scores(a.resampled), scores(b.resampled)
+    theirs, ours = map(scores, sides)
     gain = turned(table.metric, theirs - ours)
     wins, losses = int(np.sum(gain > _TIE)), int(np.sum(gain < -_TIE))
     score, size = (words.format(unit=table.unit) for words in (task.unit_score, task.unit_size))

@@ -149,7 +149,8 @@ def overrides_of(line: str) -> list[list[str]]:
 
 def members_of(name: str, part: dict, paths: dict) -> Iterator[Member]:
     """The runs of a part, each with its folder below the part's results."""
-    own = [f"paths.results={Path(paths['results']) / part.get('folder', '')}", *_given(paths)]
+    results = Path(paths["results"]) / part.get("folder", "")
+    own = [as_hydra_takes_it(word) for word in (f"paths.results={results}", *_given(paths))]
     for words in itertools.chain(*map(overrides_of, part["multiruns"])):
         cfg = composed(*words, *own)
         member = Member(name, [*words, *own], folder_of(cfg), cfg.fairseq.optimization.max_update)

@@ -42,7 +42,7 @@ def row(folder: Path) -> list[str]:
     """The run in ``folder`` as a line below :data:`HEAD`: training loss now, best validation loss."""
     trained = read_history(folder, "train")
     valid = [row["loss_bits"] for row in read_history(folder, "valid") if row.get("loss_bits") is not None]
-    updates = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["fairseq"]["optimization"]["max_update"]
+    updates = _planned_updates(folder / CONFIG)
     status = _status(folder)
     left = seconds_left(trained, updates) if status == "running" else None
     return [
@@ -53,6 +53,13 @@ def row(folder: Path) -> list[str]:
         number(min(valid, default=None), 3),
         MISSING if left is None else duration(left),
     ]
+
+
+def _planned_updates(path: Path) -> int:
+    try:
+        return yaml.safe_load(path.read_bytes())["fairseq"]["optimization"]["max_update"]
+    except (yaml.YAMLError, KeyError, TypeError):
+        raise UsageError(f"{path} is no configuration of a run: restore it, or run again") from None
 
 
 def _status(folder: Path) -> str:

@@ -151,7 +151,8 @@ def _record(
     ended: datetime.datetime,
 ) -> dict[str, Any]:
     history = read_history(folder)
-    speeds = [row["tokens_per_second"] for row in history if row.get("tokens_per_second")]
+    trained = (row for row in history if row.get("split") == "train")
+    speeds = [row["tokens_per_second"] for row in trained if row.get("tokens_per_second")]
     return {
         "status": outcome["status"],
         "reason": outcome.get("reason"),

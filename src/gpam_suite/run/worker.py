@@ -72,7 +72,7 @@ def main(folder: Path, data: Path) -> None:
         calibration.keep(folder / BACKENDS, resumed=done > 0, write=rank() == 0)
     else:
         calibration.use(calibration.PLAIN)
-    if not _is_trained(own, done):
+    if trains := not _is_trained(own, done):
         if rank() == 0:
             cut_history(folder, done)
         _train(own, folder, fast(cfg))
@@ -103,7 +103,7 @@ def main(folder: Path, data: Path) -> None:
         "updates": _updates(trained),
         "train_seconds": float(trained["extra_state"]["previous_training_time"]),
         "evaluate_seconds": time.monotonic() - evaluated_from,
-        "peak_bytes": _peak_bytes(),
+        "peak_bytes": _peak_bytes() if trains else None,  # that of an evaluation alone would be no training's
         "fast_products": products.state().told,
         "attention_backends": str(calibration.current()),
         "checksums": checksums(prepared, best),

@@ -82,8 +82,16 @@ class Row:
 
     @property
     def machine(self) -> set[str]:
-        """What the finished seeds ran on; speed and memory compare only where it is one and the same."""
-        return {_text({key: record[key] for key in ("hardware", "gpu", "world_size")}) for record in self.finished}
+        """What the finished seeds ran on; speed and memory compare only where it is one and the same. (Kernels leave
+        some kilobytes more or less of the same memory: it is counted in GiB.)"""
+
+        def told(record: Record) -> dict[str, Any]:
+            hardware = dict(record["hardware"])
+            if memory := hardware.get("memory_bytes"):
+                hardware["memory_bytes"] = round(memory / 2**30)
+            return {"hardware": hardware, "gpu": record["gpu"], "world_size": record["world_size"]}
+
+        return {_text(told(record)) for record in self.finished}
 
     @cached_property
     def resampled(self) -> list[Resampled]:
@@ -102,6 +110,8 @@ class Aggregate:
     baseline: Row | None
     usual: Mapping[str, str] = field(default_factory=dict)
     """What the settings that name rows are where a row does not say."""
+    untested: frozenset[tuple[str, str]] = frozenset()
+    """Keys of rows that are compared with nothing yet, as a plan has more seeds of them."""
 
     @property
     def metric(self) -> str:
@@ -145,27 +155,31 @@ class Aggregate:
     def difference(self, row: Row, metric: str | None = None) -> Difference | None:
         """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""
         metric = metric or self.metric
-        if self.baseline is None or row is self.baseline:
+        if not self._is_tested(row):
             return None
         values, baseline = row.values(metric), self.baseline.values(metric)
         return difference(values, baseline) if values and baseline else None
 
     def test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
-        sides = self._resampled(row)
+        sides = self.both_resampled(row)
         return paired_bootstrap(*sides) if sides else None
 
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
-        sides = self._resampled(row)
+        sides = self.both_resampled(row)
         return hierarchical_bootstrap(*sides) if sides else None
 
-    def _resampled(self, row: Row) -> tuple[list[Resampled], ...]:
-        """Of ``row`` and the baseline the seeds that are compared; nothing where :meth:`test_set` has none."""
-        if self.baseline is None or row is self.baseline or not row.resampled or not self.baseline.resampled:
+    def both_resampled(self, row: Row) -> tuple[list[Resampled], ...]:
+        """Of ``row`` and the baseline the seeds that are compared, on resampled test sets; nothing where
+        :meth:`test_set` has none."""
+        if not self._is_tested(row) or not row.resampled or not self.baseline.resampled:
             return ()
         sides = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
         return tuple(list(side.values()) for side in shared(*sides))
+
+    def _is_tested(self, row: Row) -> bool:
+        return self.baseline is not None and row is not self.baseline and row.key not in self.untested
 
     @cached_property
     def compared(self) -> list[Row]:

@@ -70,7 +70,7 @@ class Claim:
 
     def _cut(self, row: Row) -> Row:
         most = self.seeds_for(_name(row))
-        finished, lost = (tuple(run for run in ended if run["seed"] <= most) for ended in (row.finished, row.lost))
+        finished, lost = (tuple(run for run in ended if 1 <= run["seed"] <= most) for ended in (row.finished, row.lost))
         return replace(row, finished=finished, lost=lost)
 
     def seeds_for(self, arm: str) -> int:
@@ -177,6 +177,12 @@ def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
     labels = {label for one in found.comparisons for label in one.labels} if found and found.whole else ()
     planned = found.claim.planned(aggregate) if found else aggregate
     return replace(planned, rows=tuple(row for row in planned.rows if row.label in labels))
+
+
+def held_back(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
+    """``aggregate`` with all its scores, and without a test of the arms that :func:`compared` leaves out."""
+    ready = {row.key for row in compared(aggregate, said).rows}
+    return replace(aggregate, untested=frozenset({row.key for row in aggregate.rows} - ready))
 
 
 def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Finding | None:
@@ -329,9 +335,8 @@ def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> 
     found: dict[str, float | None] = {}
     for experiment, model in claim.references["runs"].items():
         alike = experiment in there and there[experiment].reference.scored_by == aggregate.reference.scored_by
-        rows = [row for row in there[experiment].rows if row.model == model] if alike else []
-        scores = [score for row in rows for score in row.values(aggregate.metric).values()]
-        found[rows[0].records[0]["model_label"] if rows else model] = summarise(scores).mean
+        row = there[experiment].row_of(model, seeds=1) if alike else None
+        found[row.label if row else model] = row.summary(aggregate.metric).mean if row else None
     if ngram is not None:
         found[f"{ngram}-gram"] = reference_score(results, aggregate, ngram)
     return found
