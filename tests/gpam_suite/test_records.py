@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import subprocess
 
 import pytest
@@ -187,6 +188,13 @@ def test_config_hash():
     assert config_hash(config) == "ced3ba6c"
     assert config_hash({**config, "seed": 2}) != config_hash(config)
     assert config_hash({"a": True}) != config_hash({"a": 1})
+
+
+def test_the_command_in_a_record_can_be_typed_again_on_another_machine(monkeypatch):
+    given = ["model.label=my own", "++fairseq.optimization.lr=[0.1]", "paths.data=/somewhere"]
+    monkeypatch.setattr(environment.sys, "argv", ["scripts/train.py", *given])
+    words = shlex.split(environment.command())
+    assert words == ["python", "scripts/train.py", "model.label=my own", "fairseq.optimization.lr=[0.1]"]
 
 
 # --------------------------------------------------------------------------------------------------- history, scores
