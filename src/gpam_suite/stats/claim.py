@@ -44,7 +44,7 @@ class Claim:
     title: str
     model: str
     seeds: int
-    controls: list[str]
+    controls: dict[str, int]
     references: dict[str, Any]
     paper: dict[str, float] | None = None
     smallest_effect: dict[str, float] | float | None = None
@@ -75,7 +75,9 @@ class Claim:
 
     def seeds_for(self, arm: str) -> int:
         """How many seeds the plan has of an arm: 1 to this."""
-        return self.seeds if arm in (BASELINE, self.model) else self.seeds_of.get(arm, _SEEDS_OF_OTHERS)
+        if arm in (BASELINE, self.model):
+            return self.seeds
+        return (self.controls | self.seeds_of).get(arm, _SEEDS_OF_OTHERS)
 
     def effect(self, metric: str) -> float:
         """``D``: the gain between two scores, the paper's of this row or others, or a number on the scale of the
