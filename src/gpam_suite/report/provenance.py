@@ -80,14 +80,8 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
     lines = ["± is the sample standard deviation over seeds; one seed has none."]
     if aggregate.baseline is None:
         lines.append("Softmax was not run in this experiment, so there are no differences and no ratios.")
-    elif aggregate.compared:
+    else:
         lines += _on_differences(aggregate, aggregate.baseline)
-    waiting = [row.label for row in aggregate.rows if row.key in aggregate.untested and row is not aggregate.baseline]
-    if waiting:
-        lines.append(
-            f"No difference is shown yet of {listed(waiting)}: the experiment's plan (`configs/claims.yaml`) wants "
-            "more seeds, and a look at some of them would be a choice of when to stop."
-        )
     if not all(row.has_default_options for row in aggregate.rows):
         lines.append("Options in brackets are not the model's own; those that are not named are (`configs/model/`).")
     if kind := aggregate.reference["protocol"].get("references"):
@@ -99,15 +93,22 @@ def _how_to_read(aggregate: Aggregate) -> list[str]:
 
 
 def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
-    methods = listed(found.method for row in aggregate.rows if (found := aggregate.difference(row)))
-    lines = [
-        f"Differences are to {baseline.label}; over seeds: {methods}. Ratios are of means over all seeds. The p values "
-        "under *Holm* are corrected for the number of rows, all other ones and intervals are not."
-    ]
+    lines = []
+    if aggregate.compared:
+        methods = listed(aggregate.difference(row).method for row in aggregate.compared)
+        lines.append(
+            f"Differences are to {baseline.label}; over seeds: {methods}. Ratios are of means over all seeds. The p "
+            "values under *Holm* are corrected for the number of rows, all other ones and intervals are not."
+        )
     if drawn := [found.units for row in aggregate.rows if (found := aggregate.test_set(row))]:
         lines.append(
             f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
             f"resamples, for the trained models at hand alone. Over seeds and test set: {BOTH_DRAWN}."
+        )
+    if waiting := [row.label for row in aggregate.rows if row.key in aggregate.untested and row is not baseline]:
+        lines.append(
+            f"No difference is shown yet of {listed(waiting)}: the experiment's plan (`configs/claims.yaml`) wants "
+            "more seeds, and a look at some of them would be a choice of when to stop."
         )
     return [
         *lines,
