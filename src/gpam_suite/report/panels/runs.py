@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.panels import ANALYSE, TITLES
+from gpam_suite.report.panels import ANALYSE
 from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels
 from gpam_suite.report.provenance import caption
 from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.inside_claim import OF_TOKENS
 from gpam_suite.stats.sweep import symbol
 
 _WEIGHTS = {
@@ -89,7 +90,7 @@ def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[fl
     lacks is left out."""
     found: dict[Panel, list[float | None]] = {}
     for stack, measures in analysis.get("streams", {}).items():
-        found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in TITLES.items()}
+        found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in OF_TOKENS.items()}
     modules = in_order(analysis.get("modules", {}))
     for name, title in _WEIGHTS.items():
         found[Panel(title)] = [fmean(module[name]) if name in module else None for module in modules]

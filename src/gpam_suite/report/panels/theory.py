@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import listed
 from gpam_suite.inside import store
-from gpam_suite.report.panels import ANALYSE, TITLES
+from gpam_suite.report.panels import ANALYSE
 from gpam_suite.report.plotting import COLOURS, Plot, band, legend_below, look
+from gpam_suite.stats.inside_claim import OF_TOKENS
 
 
 def plots(results: Path) -> list[Plot]:
@@ -106,7 +107,7 @@ def _depth(found: dict[str, Any]) -> Plot:
                 axes.set_xscale("symlog", linthresh=1)
                 axes.set_xticks(layers, [str(layer) for layer in layers])
                 axes.minorticks_off()
-                axes.set_ylabel(TITLES[name])
+                axes.set_ylabel(OF_TOKENS[name])
         panels[0, 0].set_yscale("log")
         panels[0, 0].set_ylim(_NOTHING, 2)
         panels[0, 1].set_ylim(0, 1)
