@@ -71,6 +71,11 @@ def found_in(results):
     return claims.findings(results, read_aggregates(results)).get("lm_ptb")
 
 
+def rendered(results, aggregates=None):
+    aggregates = aggregates or read_aggregates(results)
+    return render_claims(results, aggregates, claims.findings(results, aggregates))
+
+
 def parts_of(results, said):
     """What pages show of claims."""
     shown = {one.experiment: claims.compared(one, said) for one in read_aggregates(results)}
@@ -238,7 +243,7 @@ def test_no_verdict_before_the_planned_seeds(tmp_path):
     assert found_in(tmp_path) is None
     found = experiment(tmp_path, seven(EFFECT)[:6])
     assert found.verdict is None and len(found.comparisons[0].seeds) == 6
-    (table,) = render_claims(tmp_path, read_aggregates(tmp_path)).values()  # and no comparisons/lm_ptb.json
+    (table,) = rendered(tmp_path).values()  # and no comparisons/lm_ptb.json
     assert "| – | not yet: 6 of 7 seeds | yes [0.50 %] |" in table
     assert "supported" not in table and "Against" not in table  # no look at six of seven
     build(tmp_path)
@@ -271,7 +276,7 @@ def test_seeds_whose_gains_spread_further_than_planned_ask_for_more(tmp_path):
     assert np.std(wide, ddof=1) > 0.012 > np.std(seven(EFFECT), ddof=1)
     found = experiment(tmp_path / "a", wide)
     assert found.verdict is None
-    (table,) = render_claims(tmp_path / "a", read_aggregates(tmp_path / "a")).values()
+    (table,) = rendered(tmp_path / "a").values()
     assert "| – | not yet: 7 of 10 seeds | yes [0.50 %] |" in table
     extended = [*wide, EFFECT, EFFECT, EFFECT]
     assert np.std(extended, ddof=1) < 0.012
@@ -485,7 +490,7 @@ def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):
         write(path_of_run(tmp_path, record), analysis)
     said = found_in(tmp_path)
     assert [(one.row_sum, one.negative) for one in said.weights] == [(pytest.approx(1.04), 0), (pytest.approx(0.29), 0)]
-    (table,) = (text for path, text in render_claims(tmp_path, [found]).items() if path.suffix == ".md")
+    (table,) = (text for path, text in rendered(tmp_path, [found]).items() if path.suffix == ".md")
     gain = next(line for line in table.splitlines() if line.endswith("| 0.29 | 0.00 |")).split(" | ")[1]
     assert gain in next(line for line in table.splitlines() if "| Softmax | 7 |" in line and gain in line)
 
@@ -533,7 +538,7 @@ def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_mode
     ]
     raw = sorted(one.gain.p_value for one in found.comparisons[1:])
     assert sorted(one.holm for one in found.comparisons[1:]) == pytest.approx([2 * raw[0], max(2 * raw[0], raw[1])])
-    written = render_claims(tmp_path, read_aggregates(tmp_path))
+    written = rendered(tmp_path)
     (saved,) = (json.loads(text) for path, text in written.items() if path.suffix == ".json")
     assert saved["verdict"] == SUPPORTED and saved["gate"]["trained"] is True
     assert saved["comparisons"][0]["gain"]["estimate"] == found.comparisons[0].gain.estimate
@@ -612,7 +617,5 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     assert gradient.with_score[1].rho == pytest.approx(1) and gradient.with_score[1].p_value == pytest.approx(2 / 5040)
     total = rows["Sum of a row, 1 + lambda+ - lambda-"]
     assert total.own == pytest.approx(dict.fromkeys(range(1, 8), 0.6)) and total.base == {} and total.difference is None
-    (table,) = (
-        text for path, text in render_claims(tmp_path, read_aggregates(tmp_path)).items() if path.suffix == ".md"
-    )
+    (table,) = (text for path, text in rendered(tmp_path).items() if path.suffix == ".md")
     assert "+1.00 (p < 0.001)" in table

@@ -206,6 +206,8 @@ def test_everything_published_is_what_the_archives_give(made):
     old = [path.relative_to(ROOT).as_posix() for path, content in made.items() if path.read_bytes() != content]
     assert old == [], "make publish RESULTS=results"
     assert stale(made) == []
+    drawn = {path.name for path in made if path.suffix == ".svg"}
+    assert {path.name for path in (PUBLISHED / "figures").iterdir()} == drawn
 
 
 def test_results_stay_small():

@@ -89,7 +89,7 @@ class Record:
     @property
     def checkpoint(self) -> str | None:
         """SHA-256 of the checkpoint that was evaluated; None where it is not known."""
-        return (self.data.get("checksums") or {}).get(CHECKPOINT)
+        return self.at("checksums", CHECKPOINT)
 
     @cached_property
     def scored_by(self) -> dict[str, Any]:

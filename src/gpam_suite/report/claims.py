@@ -15,7 +15,7 @@ from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, short_table
 from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, findings, read_claims, share_lower
+from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
@@ -74,10 +74,10 @@ def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> 
     return parts
 
 
-def render_claims(results: Path, aggregates: Sequence[Aggregate]) -> dict[Path, str]:
+def render_claims(results: Path, aggregates: Sequence[Aggregate], said: Mapping[str, Finding]) -> dict[Path, str]:
     """``tables/<experiment>-claim.md`` of every claim that has runs, and ``comparisons/<experiment>.json`` of a whole
-    one."""
-    there, said = {one.experiment: one for one in aggregates}, findings(results, aggregates)
+    one; ``said`` is what ``aggregates`` say of each."""
+    there = {one.experiment: one for one in aggregates}
     files: dict[Path, str] = {}
     for name, found in said.items():
         if found.whole:

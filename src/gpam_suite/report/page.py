@@ -79,7 +79,7 @@ def build(results: Path) -> list[Path]:
         log.warning("%s is left out: %s", name, reason)
     said = findings(results, read)
     found = [held_back(one, said) for one in read]
-    files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, read)}
+    files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, read, said)}
     parts = [_INTRODUCTION, *([] if found else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
 
