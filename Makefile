@@ -59,7 +59,7 @@ reproduce-nmt: ## train and evaluate softmax and daGPAM on translation, write th
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) $(REPRODUCE) nmt $$EXTRA
 
-reproduce-ptb: ## the paper's Penn Treebank row: verdict and deciding controls (a day of two cores; GPAM_MIRROR=folder with ptb/ptb.train.txt and the others)
+reproduce-ptb: ## the paper's Penn Treebank row: verdict and controls of scale (most of a day of two cores; GPAM_MIRROR=folder with ptb/ptb.train.txt and the others)
 	@set -f; "$$PYTHON" scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" --announce -- $$EXTRA
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" -- $$EXTRA

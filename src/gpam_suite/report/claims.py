@@ -199,7 +199,7 @@ def _inside(found: Finding) -> str:
     how = (
         "Means over modules, heads and seeds. The last two columns are rank correlations over the runs of a model "
         "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs, with Holm's "
-        "correction. They are secondary.\n"
+        "correction. They are secondary; intervals of differences are not corrected.\n"
     )
     return f"{how}\n{markdown(head, lines)}"
 

@@ -132,8 +132,6 @@ def unresolved(cfg: DictConfig) -> dict[str, dict]:
     for part in plan.values():
         for name, models in cfg.models.items():
             part["multiruns"] = [line.replace(f"${{{name}}}", models) for line in part["multiruns"]]
-        if not part.get("fast", True):
-            part["multiruns"] = [f"{line} gpu.fast=false" for line in part["multiruns"]]
     return plan
 
 
