@@ -36,14 +36,15 @@ def test_what_references_are_is_read_off_the_text(lines, kind):
 
 def test_tokenised_text_is_scored_as_it_is():
     hypotheses = [line.replace("it", "he") for line in TOKENISED]
-    metrics = Metrics(lowercase=False, tokenised=True)
-    ours = metrics.bleu.corpus_score(hypotheses, [TOKENISED])
-    assert ours.score == sacrebleu.corpus_bleu(hypotheses, [TOKENISED], tokenize="none", force=True).score
-    assert ours.score != sacrebleu.corpus_bleu(hypotheses, [TOKENISED], force=True).score
-    assert "tok:none" in str(metrics.bleu.get_signature())
-    raw = Metrics(lowercase=False)
-    raw.bleu.corpus_score(RAW, [RAW])
-    assert "tok:13a" in str(raw.bleu.get_signature())
+    metrics = Metrics(TOKENISED, lowercase=False)
+    ours = metrics.scores(hypotheses, TOKENISED)
+    assert ours["bleu"] == sacrebleu.corpus_bleu(hypotheses, [TOKENISED], tokenize="none", force=True).score
+    assert ours["bleu"] != sacrebleu.corpus_bleu(hypotheses, [TOKENISED], force=True).score
+    assert "tok:none" in metrics.protocol()["sacrebleu"]
+    assert metrics.protocol()["references"] == "tokenised, lower-cased"
+    raw = Metrics(RAW, lowercase=False)
+    raw.scores(RAW, RAW)
+    assert "tok:13a" in raw.protocol()["sacrebleu"] and "references" not in raw.protocol()
     assert metrics.statistics("a &apos; b", "a &apos; b")[:2] == [3, 3]
 
 

@@ -373,6 +373,14 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
 
 
+def test_an_arm_that_is_called_like_another_is_not_compared_before_its_own_seeds(tmp_path):
+    arm = scaled()
+    mine = make_record(experiment="lm_ptb", model="mine", model_label=arm[0]["model_label"], value=94.0)
+    said = {"lm_ptb": experiment(tmp_path, seven(0.02), more=[*arm, mine])}
+    (whole,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
+    assert [row.model for row in claims.compared(whole, said).rows] == ["softmax", "dagpam_trainable", "softmax_scaled"]
+
+
 def test_in_translation_modules_and_layers_are_named_by_their_stack(tmp_path):
     modules = {
         "encoder.layers.0.self_attn": {"role": "encoder", "layer": 0, "negative_mass": [0.1]},

@@ -129,7 +129,7 @@ SYSTEMS = {
 def _translation(results, model, seed, hypotheses):
     bleu = sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score
     (run,) = store(results, make_record(task="nmt", model=model, seed=seed, value=bleu))
-    metrics = Metrics(lowercase=False)
+    metrics = Metrics(REFERENCES, lowercase=False)
     rows = [metrics.statistics(*pair) for pair in zip(hypotheses, REFERENCES, strict=True)]
     write_scores(run.folder, [{"sentence": i, "bleu": row} for i, row in enumerate(rows)])
     write_atomically(run.folder / "hypotheses.txt", "".join(f"{line}\n" for line in hypotheses))

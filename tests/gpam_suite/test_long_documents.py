@@ -74,11 +74,11 @@ def test_a_piece_is_split_again(line, wanted, parts):
 def test_bleu_by_document_and_by_sentence():
     """Against sacreBLEU on texts joined by hand; a wrong separator costs sentences and not documents."""
     reference = ["a b c d e f ␞ g h i j k", "l m n o p ␞ q r s t", "u v w x y z"]
-    perfect, _, _, rows = score_pieces(reference, reference, [0, 2])
+    perfect, _, _, rows = score_pieces(reference, reference, [0, 2], lowercase=False)
     assert perfect["test_bleu"] == pytest.approx(100) and perfect["test_sentence_bleu"] == pytest.approx(100)
     assert (perfect["test_misaligned_pieces"], len(rows)) == (0, 2) and perfect.keys() <= METRICS.keys()
     moved = ["a b c d e f g h i j k", "l m n o p ␞ q r s t", "u v w ␞ x y z"]
-    score, _, said, _ = score_pieces(moved, reference, [0, 2])
+    score, _, said, _ = score_pieces(moved, reference, [0, 2], lowercase=False)
     assert score["test_bleu"] == pytest.approx(100)
     assert score["test_misaligned_pieces"] == 2
     assert said == ["a b c d e f g h i j k", "", "l m n o p", "q r s t", "u v w x y z"]
@@ -87,10 +87,16 @@ def test_bleu_by_document_and_by_sentence():
     worse = ["a b c X e f ␞ g h i j k", "l m n o p ␞ q r s t", "u v w x y z"]
     said = ["a b c X e f g h i j k l m n o p q r s t", "u v w x y z"]
     meant = [[said[0].replace("X", "d"), said[1]]]
-    score, _, _, rows = score_pieces(worse, reference, [0, 2])
+    score, _, _, rows = score_pieces(worse, reference, [0, 2], lowercase=False)
     assert score["test_bleu"] == sacrebleu.corpus_bleu(said, meant).score
     assert score["test_chrf"] == sacrebleu.corpus_chrf(said, meant).score
     assert [row["bleu"][:3] for row in rows] == [[20, 20, 19], [6, 6, 6]]
+
+
+def test_tokenised_documents_are_scored_as_they_are_too():
+    reference = ["he said &quot; no &quot; . ␞ she left .", "it rained ."]
+    _, protocol, _, _ = score_pieces(reference, reference, [0], lowercase=False)
+    assert "tok:none" in protocol["sacrebleu"] and protocol["references"] == "tokenised, lower-cased"
 
 
 def xml(documents: list[list[str]]) -> bytes:

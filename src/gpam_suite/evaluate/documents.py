@@ -13,8 +13,8 @@ from gpam_suite.evaluate.translation import Metrics, decoding_protocol, keep, tr
 
 
 def score_pieces(
-    hypotheses: list[str], references: list[str], starts: list[int], *, lowercase: bool = False
-) -> tuple[dict[str, float], str, list[str], list[dict[str, Any]]]:
+    hypotheses: list[str], references: list[str], starts: list[int], *, lowercase: bool
+) -> tuple[dict[str, float], dict[str, str], list[str], list[dict[str, Any]]]:
     """BLEU by document and by sentence, and chrF by document, of translated pieces.
 
     By document (d-BLEU, Liu et al., arXiv 2001.08210): a line is a whole document, its sentences joined by spaces, no
@@ -28,27 +28,26 @@ def score_pieces(
         starts: first piece (from 0) of each document.
 
     Returns:
-        Metrics in percent, sacreBLEU's signature, the sentences, and BLEU's sufficient statistics of each document.
+        Metrics in percent, their protocol, the sentences, and BLEU's sufficient statistics of each document.
     """
     wanted = [piece.split(SEPARATOR) for piece in references]
     parts = [split_piece(line, len(sentences)) for line, sentences in zip(hypotheses, wanted, strict=True)]
     said = [sentence for sentences, _ in parts for sentence in sentences]
-    scores = Metrics(lowercase)
-    by_sentence = scores.bleu.corpus_score(
-        said, [[" ".join(sentence.split()) for sentences in wanted for sentence in sentences]]
-    )
+    meant = [" ".join(sentence.split()) for sentences in wanted for sentence in sentences]
+    measured = Metrics(meant, lowercase)
     bounds = list(pairwise([*starts, len(references)]))
     ours = [_document(hypotheses[first:end]) for first, end in bounds]
     theirs = [_document(references[first:end]) for first, end in bounds]
+    by_document = measured.scores(ours, theirs, ("bleu", "chrf"))
     metrics = {
-        "test_bleu": scores.bleu.corpus_score(ours, [theirs]).score,
-        "test_sentence_bleu": by_sentence.score,
-        "test_chrf": scores.chrf.corpus_score(ours, [theirs]).score,
+        "test_bleu": by_document["bleu"],
+        "test_sentence_bleu": measured.scores(said, meant, ("bleu",))["bleu"],
+        "test_chrf": by_document["chrf"],
         "test_misaligned_pieces": sum(not right for _, right in parts),
     }
     pairs = enumerate(zip(ours, theirs, strict=True))
-    documents = [{"document": index, "bleu": scores.statistics(*pair)} for index, pair in pairs]
-    return metrics, str(scores.bleu.get_signature()), said, documents
+    documents = [{"document": index, "bleu": measured.statistics(*pair)} for index, pair in pairs]
+    return metrics, measured.protocol(), said, documents
 
 
 def _document(pieces: list[str]) -> str:
@@ -59,7 +58,7 @@ def evaluate(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """See :mod:`gpam_suite.evaluate.score`."""
-    metrics, signature, sentences, rows = score_pieces(
+    metrics, protocol, sentences, rows = score_pieces(
         translated(model, task, prepared, evaluation),
         read_lines(prepared.reference("test")),
         prepared.documents("test"),
@@ -70,6 +69,6 @@ def evaluate(
         "unit": "document",
         "budget": prepared.manifest["dataset"]["budget"],
         **decoding_protocol(evaluation),
-        "sacrebleu": signature,
+        **protocol,
         "split": "test",
     }

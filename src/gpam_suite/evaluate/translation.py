@@ -37,16 +37,31 @@ def kind_of(references: Sequence[str]) -> list[str]:
 
 
 class Metrics:
-    """sacreBLEU's ``bleu`` and ``chrf``, and BLEU's sufficient statistics of one line.
+    """sacreBLEU's BLEU, chrF and TER of texts such as ``references``, and BLEU's sufficient statistics of one line.
 
-    ``tokenised`` text is scored as it is (``tok:none``): sacreBLEU's own tokeniser is for raw text.
+    Tokenised text (:func:`kind_of`) is scored as it is (``tok:none``): sacreBLEU's own tokeniser is for raw text.
+    ``lowercase``: without regard to case. TER is by sacreBLEU's defaults, which never regard it.
     """
 
-    def __init__(self, lowercase: bool, tokenised: bool = False) -> None:
+    def __init__(self, references: Sequence[str], lowercase: bool) -> None:
+        self.kind = kind_of(references)
+        tokenised = TOKENISED in self.kind
         given = {"lowercase": lowercase, "force": tokenised} | ({"tokenize": "none"} if tokenised else {})
-        self.bleu = sacrebleu.BLEU(**given)
-        self.chrf = sacrebleu.CHRF(lowercase=lowercase)
+        self._bleu = sacrebleu.BLEU(**given)
+        self._measures = {"bleu": self._bleu, "chrf": sacrebleu.CHRF(lowercase=lowercase), "ter": sacrebleu.TER()}
         self._line = sacrebleu.BLEU(**given, effective_order=True)
+
+    def scores(
+        self, hypotheses: Sequence[str], references: Sequence[str], names: Sequence[str] = ("bleu", "chrf", "ter")
+    ) -> dict[str, float]:
+        """Scores of a corpus, by their ``names``."""
+        return {name: self._measures[name].corpus_score(hypotheses, [references]).score for name in names}
+
+    def protocol(self) -> dict[str, str]:
+        """sacreBLEU's signature, and what the references are where they are no raw, cased text: then BLEU is comparable
+        only with that of the same tokens."""
+        said = {"sacrebleu": str(self._bleu.get_signature())}  # known behind the first score
+        return said | ({"references": ", ".join(self.kind)} if self.kind else {})
 
     def statistics(self, hypothesis: str, reference: str) -> list[int]:
         """System length, reference length, matches and totals of the n-grams of order 1 to 4."""
@@ -97,20 +112,6 @@ def translated(model: Any, task: Any, prepared: Prepared, evaluation: Any, sente
     return [prepared.postprocess(line) for line in translate_sentences(model, task, sentences, evaluation)]
 
 
-def scores_of(
-    hypotheses: list[str], references: list[str], lowercase: bool
-) -> tuple[dict[str, float], Metrics, list[str]]:
-    """BLEU, chrF and TER of a test set by their names, what they were measured with, and what its references are."""
-    kind = kind_of(references)
-    measured = Metrics(lowercase, TOKENISED in kind)
-    measures = {"bleu": measured.bleu, "chrf": measured.chrf, "ter": sacrebleu.TER()}
-    return (
-        {name: measure.corpus_score(hypotheses, [references]).score for name, measure in measures.items()},
-        measured,
-        kind,
-    )
-
-
 def evaluate(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
 ) -> tuple[dict[str, float], dict[str, Any]]:
@@ -118,19 +119,16 @@ def evaluate(
     :mod:`gpam_suite.evaluate.score`.
 
     They are raw, untokenised text, and BLEU is comparable with that of others; where the data set itself came tokenised
-    it is scored as it is, and the signature (``tok:none``) and ``references`` say so, as what fairseq's own scripts
-    print of such text, comparable only with scores of the same tokens.
-    Without regard to case where the preprocessing lower-cases the text; the signature says so (``case:lc``). TER is by
-    sacreBLEU's defaults, which never regard case.
+    it is scored as it is, and the protocol says so, as what fairseq's own scripts print of such text.
+    Without regard to case where the preprocessing lower-cases the text; the signature says so (``case:lc``).
     """
     hypotheses = translated(model, task, prepared, evaluation)
     references = read_lines(prepared.reference("test"))
-    scores, measured, kind = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
+    metrics = Metrics(references, prepared.manifest["preprocessing"]["lowercase"])
+    scores = metrics.scores(hypotheses, references)
     pairs = enumerate(zip(hypotheses, references, strict=True))
-    keep(folder, [{"sentence": index, "bleu": measured.statistics(*pair)} for index, pair in pairs], hypotheses)
-    signature = {"sacrebleu": str(measured.bleu.get_signature())}
-    signature |= {"references": ", ".join(kind)} if kind else {}  # none: BLEU is comparable
-    protocol = {**decoding_protocol(evaluation), **signature, "split": "test"}
+    keep(folder, [{"sentence": index, "bleu": metrics.statistics(*pair)} for index, pair in pairs], hypotheses)
+    protocol = {**decoding_protocol(evaluation), **metrics.protocol(), "split": "test"}
     return {f"test_{name}": score for name, score in scores.items()}, protocol
 
 
@@ -150,8 +148,9 @@ def score_second_test(
     sentences = sentences_of([encoder.ids(f"{line}\n") for line in sources], task)
     hypotheses = translated(model, task, prepared, evaluation, sentences)
     _keep_lines(folder / f"second_test_{HYPOTHESES}", hypotheses)
-    scores, _, kind = scores_of(hypotheses, references, prepared.manifest["preprocessing"]["lowercase"])
-    return {f"second_test_{name}": score for name, score in scores.items()}, kind
+    metrics = Metrics(references, prepared.manifest["preprocessing"]["lowercase"])
+    scores = metrics.scores(hypotheses, references)
+    return {f"second_test_{name}": score for name, score in scores.items()}, metrics.kind
 
 
 def keep(folder: Path, units: list[dict[str, Any]], hypotheses: list[str]) -> None:

@@ -148,9 +148,11 @@ def _second_test(shown: Aggregate) -> str:
 def _controls(found: Finding) -> str:
     """Each model that is compared: what it gains over softmax, how far the claim's model is ahead of it, and what its
     rows of weights sum to, where that was looked into."""
-    model, baseline = found.comparisons[0].labels
-    gains = {one.labels[0]: one for one in found.against_baseline}
-    leads = {one.labels[1]: one for one in found.comparisons if one.labels[0] == model}
+    primary = found.comparisons[0]
+    model, baseline = primary.labels
+    gains = {one.model: one for one in found.against_baseline}
+    leads = {one.other: one for one in found.comparisons if one.model == primary.model}
+    labels = {primary.other: baseline} | {name: one.labels[0] for name, one in gains.items()}
     looked = {one.label: one for one in found.weights}
     head = [
         "Model",
@@ -162,8 +164,8 @@ def _controls(found: Finding) -> str:
         "Share of negative weight",
     ]
     lines = []
-    for label in [baseline, *gains]:
-        tested = [cell for one in (gains.get(label), leads.get(label)) for cell in _tested(found, one)]
+    for name, label in labels.items():
+        tested = [cell for one in (gains.get(name), leads.get(name)) for cell in _tested(found, one)]
         inside = (looked[label].row_sum, looked[label].negative) if label in looked else (None, None)
         lines.append([label, *tested, *(number(value, 2) for value in inside)])
     return markdown(head, lines)

@@ -176,9 +176,9 @@ def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
     if aggregate.experiment not in read_claims():
         return aggregate
     found = said.get(aggregate.experiment)
-    labels = {label for one in found.comparisons for label in one.labels} if found and found.whole else ()
+    arms = {arm for one in found.comparisons for arm in (one.model, one.other)} if found and found.whole else ()
     planned = found.claim.planned(aggregate) if found else aggregate
-    return replace(planned, rows=tuple(row for row in planned.rows if row.label in labels))
+    return replace(planned, rows=tuple(row for row in planned.rows if _name(row) in arms))
 
 
 def held_back(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:

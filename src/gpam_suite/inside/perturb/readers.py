@@ -19,7 +19,7 @@ from gpam.errors import UsageError
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.language_model import nll
-from gpam_suite.evaluate.translation import TOKENISED, Metrics, kind_of, sentences_of, translated
+from gpam_suite.evaluate.translation import Metrics, sentences_of, translated
 from gpam_suite.inside.perturb.adversarial import input_gradient
 from gpam_suite.inside.perturb.noise import alphabet
 from gpam_suite.inside.texts import SPLIT, spread
@@ -127,7 +127,7 @@ class Sentences:
         self.letters = alphabet(sources)
         self._source = Encoder.of(prepared, prepared.source_lang, self.dictionary)
         self._target = Encoder.of(prepared, prepared.target_lang, task.target_dictionary)
-        self._metrics = Metrics(prepared.manifest["preprocessing"]["lowercase"], TOKENISED in kind_of(references))
+        self._metrics = Metrics(references, prepared.manifest["preprocessing"]["lowercase"])
 
     def read(self, lines: list[str]) -> list[Tensor]:
         """Sub-word ids of source sentences, tokenised and segmented as the training text was."""
@@ -138,8 +138,7 @@ class Sentences:
         """BLEU and chrF of the translations of ``sources``, by the run's own protocol."""
         sentences = sentences_of(sources, self.task)
         hypotheses = translated(self.model, self.task, self.prepared, self.evaluation, sentences)
-        metrics = {"bleu": self._metrics.bleu, "chrf": self._metrics.chrf}
-        return {name: metric.corpus_score(hypotheses, [self.references]).score for name, metric in metrics.items()}
+        return self._metrics.scores(hypotheses, self.references, ("bleu", "chrf"))
 
     def gradients(self, sources: list[Tensor]) -> list[Tensor]:
         """Gradient of each reference's negative log-likelihood with respect to its source's embeddings, ``[source
