@@ -43,12 +43,16 @@ def nobody_reads() -> bool:
     return True
 
 
-def end_by_ctrl_c_while_importing(scripts: Path | None = None) -> None:
-    """Where a command, ``python -m`` or a file in ``scripts``, is being imported, for seconds, Ctrl-C just ends it.
+def end_by_ctrl_c_while_importing(package: str, scripts: Path | None = None) -> None:
+    """Where a command of ours, ``python -m package`` or a file in ``scripts``, is being imported, for seconds, Ctrl-C
+    just ends it. A program of somebody else's that imports ``package`` keeps its own way.
 
     Python would print what it was importing. :func:`ctrl_c_raises` has it as ever.
     """
-    starts = sys.argv[0] == "-m" or (scripts is not None and Path(sys.argv[0]).resolve().parent == scripts)
+    words = sys.orig_argv
+    module = words[words.index("-m") + 1 :][:1] if sys.argv[0] == "-m" and "-m" in words else []
+    ours = [name for name in module if name.partition(".")[0] == package]
+    starts = ours or (scripts is not None and Path(sys.argv[0]).resolve().parent == scripts)
     first = multiprocessing.current_process().name == "MainProcess"
     if starts and first and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,7 +12,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gpam_fairseq.arguments import check_arguments, missing_sentence, parser_sentence, sentence_for
+from gpam_fairseq.arguments import (
+    check_arguments,
+    missing_sentence,
+    parser_sentence,
+    sentence_for,
+    unread_sentence,
+)
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer.replacing import replaced
 from gpam_fairseq.trainer.steps import distributed_main, steps
@@ -88,10 +94,10 @@ def _main(words: list[str]) -> int:
         raise
     except UsageError as error:
         return _complain(command, str(error))
-    except OSError as error:  # fairseq tells of a missing corpus or checkpoint by one
-        return _complain(command, missing_sentence(command, error))
     except Exception as error:
-        if (sentence := sentence_for(error)) is None:
+        missing = isinstance(error, OSError)  # fairseq tells of a missing corpus or checkpoint by one
+        sentence = unread_sentence(error) or (missing_sentence(command, error) if missing else sentence_for(error))
+        if sentence is None:
             raise
         return _complain(command, sentence)
     except KeyboardInterrupt:

@@ -7,12 +7,13 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpam_fairseq.compat import load_without_executing
 from gpam_fairseq.config import attention_fields
 
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
 
 from gpam.attention import mechanism_class
-from gpam.errors import UsageError, did_you_mean
+from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _LONG = 12  # choices that a sentence may list
@@ -57,8 +58,13 @@ def _check_architecture(arch: str | None, task: str) -> None:
 def parser_sentence(message: str) -> str:
     """argparse's complaint; where it lists a hundred choices, the one that was meant instead, and which of our options
     an unknown one may mean."""
-    if unknown := re.fullmatch(r"unrecognized arguments: (--\S+).*", message):
-        return message + did_you_mean(unknown[1], [f"--{name.replace('_', '-')}" for name, *_ in attention_fields()])
+    if unknown := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message):
+        ours = [f"--{name.replace('_', '-')}" for name, *_ in attention_fields()]
+        if unknown[1] in ours:
+            return (
+                f"{unknown[1]} is an option of this plugin's architectures: give --arch gpam_nmt, gpam_lm or their like"
+            )
+        return message + did_you_mean(unknown[1], ours)
     found = re.fullmatch(r"(argument \S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
     if found is None:
         return message
@@ -73,6 +79,15 @@ def sentence_for(error: Exception) -> str | None:
         return _another_model(error)
     words = " ".join(str(error).split())
     return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
+
+
+def unread_sentence(error: Exception) -> str | None:
+    """Which checkpoint was being read, of any of the errors that torch has for bytes that are none; else None."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is load_without_executing.__code__:
+            file = frame.f_locals["file"]
+            return f"{getattr(file, 'name', file)} is no checkpoint, or is cut off or damaged ({in_a_line(error)})"
+    return None
 
 
 def missing_sentence(command: str, error: OSError) -> str:

@@ -86,7 +86,7 @@ class _ModuleWith(types.ModuleType):
         return getattr(self._module, name)
 
 
-def _load_without_executing(file: Any, **options: Any) -> Any:
+def load_without_executing(file: Any, **options: Any) -> Any:
     """Repair 2: ``torch.load`` for a file that a stranger may have made, or a disk has spoilt.
 
     Raises:
@@ -196,7 +196,7 @@ class _Guarded(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
         source = self.get_data(self.path)
         if b"torch.load(" in source and getattr(module, "torch", None) is torch:
-            module.torch = _ModuleWith(torch, load=_load_without_executing)
+            module.torch = _ModuleWith(torch, load=load_without_executing)
         if b"shell=True" in source:
             module.subprocess = types.SimpleNamespace(check_output=_no_shell)
 
@@ -229,8 +229,11 @@ def _hydra_as_fairseq_knows_it(config_path: str | None = None) -> Iterator[None]
                 Singleton._instances[kind] = instance
 
 
+_SECOND_WEIGHTS = tuple(f"{of}_{kind}" for of in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias"))
+
+
 def _without_second_weights(layer: type) -> None:
-    """Repair 4."""
+    """Repair 4; checkpoints of stock fairseq hold them."""
     if "_load_from_state_dict" not in vars(layer):
         return
     stock_init = layer.__init__
@@ -239,12 +242,15 @@ def _without_second_weights(layer: type) -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         stock_init(self, *args, **kwargs)
         self.can_use_fastpath = False
-        for copy in ("in_proj", "out_proj", "fc1", "fc2"):
-            delattr(self, f"{copy}_weight")
-            delattr(self, f"{copy}_bias")
+        for name in _SECOND_WEIGHTS:
+            delattr(self, name)
 
-    layer.__init__ = __init__
-    del layer._load_from_state_dict
+    def _load_from_state_dict(self: Any, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        for name in _SECOND_WEIGHTS:
+            state_dict.pop(prefix + name, None)
+        super(layer, self)._load_from_state_dict(state_dict, prefix, *others)
+
+    layer.__init__, layer._load_from_state_dict = __init__, _load_from_state_dict
 
 
 def _with_zeros(embedding: type) -> None:

@@ -16,4 +16,4 @@ if _started.name == "scripts" and _started != _SCRIPTS and (_started.parent / "s
     sys.exit(2)
 # Python puts a script's folder first on the path, where scripts/tabulate.py would hide the package of that name
 sys.path[:] = [entry for entry in sys.path if entry != str(_SCRIPTS)]
-end_by_ctrl_c_while_importing(_SCRIPTS)
+end_by_ctrl_c_while_importing(__name__, _SCRIPTS)

@@ -116,6 +116,18 @@ def test_uniform_row_has_the_largest_total(n):
     assert lemmas.jacobian_total(moved) < lemmas.jacobian_total(uniform) - 1e-6 / n
 
 
+def test_what_is_given_in_half_precision_is_computed_in_float64():
+    p = torch.softmax(torch.arange(1000.0) / 100, -1).half()
+    for formula in (lemmas.softmax_jacobian, lemmas.jacobian_total):
+        assert torch.equal(formula(p), formula(p.to(double)))
+    rest, w_q, w_k = (torch.randn(size).half() for size in ((6, 8), (8, 4), (8, 4)))
+    branch, exact = (
+        lemmas.positive_branch(1.0, *(x.to(kind) for x in (rest, w_q, w_k))) for kind in (torch.half, double)
+    )
+    assert torch.equal(branch.deviations, exact.deviations) and torch.equal(branch.query_key_norm, exact.query_key_norm)
+    assert torch.equal(lemmas.gamma(rest), lemmas.gamma(rest.to(double)))
+
+
 def test_jacobian_vanishes_at_one_hot():
     for sharpness in (10.0, 20.0, 40.0):
         p = torch.softmax(torch.tensor([sharpness, 0.0, 0.0], dtype=double), -1)

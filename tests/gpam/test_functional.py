@@ -75,10 +75,21 @@ def forward_and_gradients(out, leaves, generator):
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
 
 
-def test_scores_in_float16_are_divided_before_they_are_too_large():
+@pytest.mark.parametrize("backend", ("auto", *BACKENDS))
+def test_scores_in_float16_are_divided_before_they_are_too_large(backend):
     q = torch.full((1, 1, 2, 64), 40.0, dtype=torch.float16)  # q k^T is 102,400, float16's largest number 65,504
     assert scaled_scores(q, q).isfinite().all()
-    assert sum_of_softmaxes((q,), q, q, (1.0,), backend="reference").isfinite().all()
+    assert dual_softmax(q, q, q, q, 1.5, 0.5, backend=backend).isfinite().all()
+
+
+@pytest.mark.parametrize("backend", ("auto", *BACKENDS))
+def test_no_query_gives_nothing_and_no_key_zeros(backend):
+    """As torch's own attention."""
+    some, none = torch.ones(2, 3, 5, 4, requires_grad=True), torch.ones(2, 3, 0, 4, requires_grad=True)
+    assert softmax_attention(none, some, some, backend=backend).shape == (2, 3, 0, 4)
+    assert softmax_attention(none, none, none, backend=backend, causal=True).shape == (2, 3, 0, 4)
+    (grad,) = torch.autograd.grad(softmax_attention(some, none, none, backend=backend).sum(), some)
+    assert not grad.any() and not softmax_attention(some, none, none, backend=backend).any()
 
 
 def assert_matches_formula(
@@ -336,6 +347,7 @@ def test_mistakes_are_named():
         (lambda: dual_softmax(q, q, q, q, 1.0, 1.0, dropout_on="branch"), "did you mean 'branches'"),
         (lambda: sum_of_softmaxes([q, q], q, q, [1.0]), "one weight a branch"),
         (lambda: sum_of_softmaxes([], q, q, []), "at least one query"),
+        (lambda: softmax_attention(q[:, :0], q[:, :0], q[:, :0]), "neither heads nor their width may be 0"),
         (
             lambda: dual_softmax(q, q, q, q, 1.0, 1.0, dropout=0.1, dropout_on="combined", backend="sdpa"),
             "cannot do dropout_on='combined'",

@@ -283,16 +283,30 @@ def test_two_towers_are_two_stacks():
     assert torch.equal(both["other"](y), alone)
 
 
-@pytest.mark.parametrize("change", ["pruned", "exchanged"])
+@pytest.mark.parametrize("change", ["in_proj_weight", "in_proj_bias", "k_proj_weight", "exchanged"])
 def test_projections_that_are_not_torchs_own_are_left(change):
-    model = nn.Sequential(nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2))
-    if change == "pruned":
-        torch.nn.utils.prune.l1_unstructured(model[0], "in_proj_weight", amount=2)
-    else:
+    """Pruned ones, and one in whose place something else stands."""
+    model = nn.Sequential(
+        nn.MultiheadAttention(8, 2, kdim=4 if change == "k_proj_weight" else 8), nn.MultiheadAttention(8, 2)
+    )
+    if change == "exchanged":
         model[0].out_proj = nn.Identity()
+    else:
+        torch.nn.utils.prune.l1_unstructured(model[0], change, amount=2)
     assert list(convert(model, "dagpam").left) == ["0"]
     with pytest.raises(UsageError, match=r"got a str for a model, wanted a torch\.nn\.Module"):
         convert("model", "dagpam")
+
+
+def test_a_part_of_an_encoder_that_makes_nested_tensors_is_one_sentence():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    convert(model.layers, "dagpam")
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad(), pytest.raises(UsageError, match=r"got nested tensors, .*: convert the whole encoder"):
+        model(x, src_key_padding_mask=padding)
+    convert(model, "dagpam")
+    with torch.no_grad():
+        assert model(x, src_key_padding_mask=padding).shape == x.shape
 
 
 def test_attention_from_decoder_to_encoder_is_cross_attention(hf):

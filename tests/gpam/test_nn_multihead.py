@@ -329,6 +329,54 @@ def test_one_number_for_both_lambdas_stays_one():
         later.load_state_dict(apart)
 
 
+@pytest.mark.parametrize("state", ["a head", "one of the two"])
+def test_another_state_than_that_of_one_number_is_told_by_torch(state):
+    layer = MultiheadAttention(8, 2, lambdas="trainable_equal", lambda_pos=0.5, lambda_neg=0.5)
+    given = MultiheadAttention(8, 2, lambdas="trainable_per_head").state_dict()
+    if state != "a head":
+        del given["mechanism.lambda_pos"]
+    with pytest.raises(RuntimeError, match=r"Error.* in loading state_dict"):
+        layer.load_state_dict(given)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in SELF_ONLY])
+def test_projections_begin_as_torchs_of_the_same_seed(name):
+    torch.manual_seed(3)
+    ours = MultiheadAttention(16, 4, name)
+    torch.manual_seed(3)
+    theirs = nn.MultiheadAttention(16, 4)
+    assert all(torch.equal(ours.state_dict()[key], tensor) for key, tensor in theirs.state_dict().items())
+
+
+def test_a_call_that_is_refused_leaves_the_cache_as_it_was():
+    layer, x, cache = MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(1, 4, 8), {}
+    layer(x[:, :3], x[:, :3], x[:, :3], is_causal=True, cache=cache)
+    step, wrong = x[:, 3:], torch.zeros(1, 9, dtype=torch.bool)
+    with pytest.raises(UsageError, match="key_padding_mask"):
+        layer(step, step, step, key_padding_mask=wrong, is_causal=True, cache=cache)
+    got = layer(step, step, step, is_causal=True, cache=cache)[0]
+    assert_close(got, layer(x, x, x, is_causal=True)[0][:, 3:])
+
+
+def test_views_of_one_place_are_one_input():
+    """A slice that is written thrice, as in decoding; and what torch's older checkpointing makes of its inputs."""
+    layer, x = MultiheadAttention(8, 2, "gfsa", batch_first=True), torch.randn(2, 5, 8, requires_grad=True)
+    sliced = layer(x[:, :2], x[:, :2], x[:, :2], is_causal=True)[0]
+    assert_close(sliced, layer(x, x, x, is_causal=True)[0][:, :2])
+    kept = checkpoint(lambda given: layer(given, given.view_as(given), given)[0], x, use_reentrant=True)
+    assert_close(kept, layer(x, x, x)[0])
+
+
+def test_a_large_negative_bias_in_half_precision_is_no_nan():
+    layer, x = MultiheadAttention(8, 2, batch_first=True).half().eval(), torch.randn(1, 5, 8).half()
+    bias = torch.zeros(5, 5)
+    bias[1, 3:], bias[2] = -1e9, -1e9  # float16 would call it -inf
+    output, weights = layer(x, x, x, attn_mask=bias)
+    alone = layer(x, x, x, attn_mask=bias, need_weights=False)[0]
+    assert output.isfinite().all() and alone.isfinite().all() and not weights[0, 1, 3:].any()
+    assert_close(output[:, [0, 1, 3, 4]], alone[:, [0, 1, 3, 4]], rtol=0, atol=2e-3)
+
+
 def test_another_default_device_is_not_the_librarys():
     x = torch.randn(2, 5, 8)
     layer = MultiheadAttention(8, 2, batch_first=True, lambda_pos=0.3)
@@ -353,6 +401,8 @@ def test_mistakes_are_named():
         MultiheadAttention(8, 2, "dagpan")
     with pytest.raises(UsageError, match="did you mean 'lambda_neg'"):
         MultiheadAttention(8, 2, lambda_ne=0.1)
+    with pytest.raises(UsageError, match="a tensor that requires a gradient and would lose it, wanted a number"):
+        MultiheadAttention(8, 2, lambda_pos=nn.Parameter(torch.tensor(0.3)))
     for heads in (3, 0, -2, "2"):
         with pytest.raises(UsageError, match=f"{heads!r} attention heads for a width of 8"):
             MultiheadAttention(8, heads)
@@ -381,5 +431,5 @@ def test_mistakes_are_named():
         with pytest.raises(UsageError, match="takes heads in pairs: got an attn_mask for each head"):
             pairs(x, x, x, attn_mask=torch.zeros(8, 5, 5), need_weights=need_weights)
     gfsa = MultiheadAttention(8, 2, "gfsa", batch_first=True)
-    with pytest.raises(UsageError, match="stands in self attention only"):
+    with pytest.raises(UsageError, match="attention 'gfsa' stands in self attention only"):
         gfsa(x, torch.randn(2, 3, 8), torch.randn(2, 3, 8))

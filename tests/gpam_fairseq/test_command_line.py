@@ -142,6 +142,10 @@ MISTAKES = {
         [*NMT, "--lambda-negg", "0.5"],
         r"unrecognized arguments: --lambda-negg 0.5; did you mean '--lambda-neg'\?",
     ),
+    "an option that fairseq's own model has not": (
+        ["train", "--arch", "transformer", "--max-tokens", "300", "--attention=dagpam"],
+        "--attention is an option of this plugin's architectures: give --arch gpam_nmt, gpam_lm or their like",
+    ),
     "heads": ([*NMT, "--attention", "dagpam", "--decoder-attention-heads", "5"], HEADS),
     "cross-self-attention": (
         [*NMT, "--attention", "dagpam", "--cross-self-attention"],
@@ -192,6 +196,16 @@ def test_a_mistake_is_one_sentence(mistake, lines, parallel, tmp_path, capfd):
     assert toy.gpam(command, data, *saved, *more) == 2
     assert re.fullmatch(f"gpam_fairseq {command}: {wanted}", sentence(capfd.readouterr().err))
     assert not list(tmp_path.glob("run/*"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04 no pickle", b"the 3\nof 2\n", "cut off"])
+def test_what_is_no_checkpoint_is_said_to_be_none(content, lines, lm_checkpoint, tmp_path, capfd):
+    whole = lm_checkpoint.read_bytes()
+    (path := tmp_path / "model.pt").write_bytes(whole[: len(whole) // 2] if content == "cut off" else content)
+    capfd.readouterr()
+    assert toy.gpam("eval-lm", lines, "--path", path) == 2
+    said = f"gpam_fairseq eval-lm: {re.escape(str(path))} is no checkpoint, or is cut off or damaged \\(.+\\)"
+    assert re.fullmatch(said, sentence(capfd.readouterr().err))
 
 
 DAGPAM = ["--attention", "dagpam", "--lambdas", "trainable_per_head"]

@@ -66,6 +66,24 @@ def test_dagpam_starts_as_the_softmax_model_and_with_new_parameters_of_its_own(
     )
 
 
+def test_the_second_weights_of_stock_fairseqs_encoder_are_passed_over(softmax_checkpoint, parallel, tmp_path):
+    """Its layers hold copies of their weights for a fast path of PyTorch, and so do its checkpoints."""
+    state = torch.load(softmax_checkpoint, weights_only=False)
+    for layer in ("encoder.layers.0.", "encoder.layers.1."):
+        for kind in ("weight", "bias"):
+            own = [state["model"][f"{layer}self_attn.{name}_proj.{kind}"] for name in ("q", "k", "v")]
+            state["model"][f"{layer}in_proj_{kind}"] = torch.cat(own)
+            for name in ("fc1", "fc2"):
+                state["model"][f"{layer}{name}_{kind}"] = state["model"][f"{layer}{name}.{kind}"]
+            state["model"][f"{layer}out_proj_{kind}"] = state["model"][f"{layer}self_attn.out_proj.{kind}"]
+    torch.save(state, stock := tmp_path / "stock.pt")
+    assert torch.equal(output(stock, parallel), output(softmax_checkpoint, parallel))
+    more = ["--attention", "dagpam", *ZERO, "--finetune-from-model", stock]
+    assert train(parallel, tmp_path / "finetuned", *more) == 0
+    after = torch.load(tmp_path / "finetuned" / "checkpoint_last.pt")["model"]
+    assert not any("in_proj" in name for name in after)
+
+
 def test_another_lambda_is_another_model(softmax_checkpoint, parallel, tmp_path):
     more = ["--attention", "dagpam", "--lambda-neg", 0.5, "--finetune-from-model", softmax_checkpoint]
     assert train(parallel, tmp_path, *more) == 0

@@ -136,6 +136,18 @@ def test_ctrl_c_in_the_first_second_ends_a_command_without_a_word(name, tmp_path
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
+def test_a_program_that_imports_the_plugin_keeps_its_own_ctrl_c(tmp_path):
+    """Started by ``python -m``, as the plugin's own commands are."""
+    program = "sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
+    (tmp_path / "mine.py").write_text(f"import gpam_fairseq, signal, sys\n{program}\n")
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert subprocess.run([sys.executable, "-m", "mine"], check=False, env=variables).returncode == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_script_of_another_tree_is_one_sentence(tmp_path):
     """Else its folder would stay on the path, where scripts/tabulate.py hides the package of that name."""
     (tmp_path / "src" / "gpam_suite").mkdir(parents=True)

@@ -29,7 +29,9 @@ have a proof [D].
 A causal mask breaks the proof: ``1 softmax(r)^T`` is then no matrix of equal rows.
 """
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +41,16 @@ from gpam.analysis.residual import residual_norm
 
 SMALL_SCORES = 1.2564312086261697
 """The positive root of ``exp(D) - 1 = 2 D``: up to it the lemmas' proof holds."""
+
+
+def _in_float64(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A bound is compared with what it bounds, so neither may be rounded as what is given was."""
+
+    @functools.wraps(formula)
+    def exact(*given: Any, **named: Any) -> Any:
+        return formula(*(one.to(torch.float64) if isinstance(one, Tensor) else one for one in given), **named)
+
+    return exact
 
 
 class Branch(NamedTuple):
@@ -64,11 +76,13 @@ class Bound(NamedTuple):
         return self.measured <= self.right_hand_side
 
 
+@_in_float64
 def positive_branch(factor: float | Tensor, rest: Tensor, w_q: Tensor, w_k: Tensor) -> Branch:
     """The branch ``softmax(Q K^T / sqrt(d))``; ``rest`` is ``res(X)``."""
     return Branch(factor, (rest @ w_q) @ (rest @ w_k).mT / w_q.shape[-1] ** 0.5, column_norm(w_q @ w_k.mT))
 
 
+@_in_float64
 def negative_branch(
     factor: float | Tensor,
     rest: Tensor,
@@ -92,6 +106,7 @@ def negative_branch(
     return Branch(factor, change @ mapped @ rest.mT / w_q.shape[-1] ** 0.5, norm)
 
 
+@_in_float64
 def residual_bound(rest: Tensor, output: Tensor, w_v: Tensor, branches: list[Branch]) -> Bound:
     """Lemma 1 (one branch) or 4 (two): the bound of ``||res(P X W_V)||_{1,inf}`` beside its value.
 
@@ -110,18 +125,21 @@ def residual_bound(rest: Tensor, output: Tensor, w_v: Tensor, branches: list[Bra
     return Bound(4 * 2**0.5 * right * value_norm * size**3, before, residual_norm(output), assumption)
 
 
+@_in_float64
 def gamma(deviations: Tensor) -> Tensor:
     """``sum_i D_i / (2 sqrt2 ||E||_1)``, ``D_i = max_jk |E_ij - E_ik|`` [D]; 0 where ``E`` is zero."""
     spread = (deviations.amax(-1) - deviations.amin(-1)).sum(-1)
     return (spread / (2 * 2**0.5 * column_norm(deviations))).nan_to_num(0.0)
 
 
+@_in_float64
 def softmax_jacobian(p: Tensor) -> Tensor:
     """Lemma 2: ``J_ij = dp_i / ds_j = p_i (delta_ij - p_j)`` of ``p = softmax(s)`` ``[..., n]``: ``[..., n, n]``. It
     vanishes as ``p`` becomes one-hot."""
     return torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
 
 
+@_in_float64
 def jacobian_total(p: Tensor) -> Tensor:
     """Lemma 3's total norm, ``sum_ij |J_ij| = 2 sum_i p_i (1 - p_i)``: ``[..., n]`` to ``[...]``."""
     return 2 * (p * (1 - p)).sum(-1)

@@ -58,6 +58,8 @@ class Mechanism(nn.Module):
 
     Options: type = NoOptions
     facts: ClassVar[Facts]
+    #: As it is registered.
+    name: ClassVar[str] = "without a name"
     #: Whether a later layer reads what an earlier one left in ``stack``, so that no layer may be skipped.
     needs_every_layer: ClassVar[bool] = False
     #: Whether :meth:`forward` gives :meth:`weights` times the values, and nothing else (dropout aside).
@@ -148,13 +150,14 @@ class Mechanism(nn.Module):
     ) -> Masks:
         check_padding(key_padding_mask, q.shape[0], k.shape[2])
         if attn_mask is not None:
-            attn_mask = mask_for(type(self).__name__, attn_mask, q, k.shape[2], self.takes_bias)
+            attn_mask = mask_for(self.name, attn_mask, q, k.shape[2], self.takes_bias)
         return Masks(key_padding_mask, causal, attn_mask)
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         """:meth:`weights`, for the subclass to give."""
-        name = type(self).__name__
-        raise NotImplementedError(f"{name} has its weights beside its output alone: call it with need_weights=True")
+        raise NotImplementedError(
+            f"attention '{self.name}' has its weights beside its output alone: call it with need_weights=True"
+        )
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """:meth:`forward`, for the subclass to make faster, or different."""
@@ -189,7 +192,7 @@ class Mechanism(nn.Module):
         """``query_input``, for a mechanism that cannot do without."""
         if query_input is None:
             raise UsageError(
-                f"{type(self).__name__} makes a map of the queries' input: got no query_input, wanted "
+                f"attention '{self.name}' makes a map of the queries' input: got no query_input, wanted "
                 f"[batch, target, {self.site.embed_dim}]"
             )
         return query_input

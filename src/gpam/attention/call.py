@@ -45,7 +45,11 @@ class Masks:
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """``S = Q K^T / sqrt(d_qk)``, and the bias."""
         scores, bias = parts.scaled_scores(q, k), self.bias
-        return scores if bias is None else scores + bias.to(scores.dtype)
+        if bias is None:
+            return scores
+        # As in backend "sdpa"; the sum may leave the range of half precision too.
+        wide = torch.promote_types(torch.promote_types(scores.dtype, bias.dtype), torch.float32)
+        return (scores.to(wide) + bias).clamp(min=torch.finfo(scores.dtype).min).to(scores.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ daGPAM is the case of two branches with the weights ``(1 + lambda_pos, -lambda_n
 attention the case of one (:func:`softmax_attention`).  All functions take ``[batch, heads, length, head_dim]`` tensors
 of any strides in float64, float32, bfloat16 or float16, and return the output in the layout of the first query where
 that is free.  A query that sees no key has zero output and passes no gradient.  Double backward is not offered by the
-fused backends: it raises an error.  ``torch.func`` gets the plain formula, which has every derivative.
+fused backends: it raises an error.  Nor are batched gradients (``is_grads_batched``, ``vectorize=True``), of which
+PyTorch complains: use backend="reference".  ``torch.func`` gets the plain formula, which has every derivative.
 """
 
 import contextlib
@@ -136,7 +137,7 @@ def sum_of_softmaxes(
 
 def _resolve(backend: str, problem: Problem) -> str:
     checked_backend(backend)
-    if not problem.values.shape[0]:  # an empty batch
+    if 0 in (problem.values.shape[0], problem.target, problem.source):  # nothing to compute
         return "reference"
     if problem.square and runs_as_called():
         return _fastest(problem) if backend == "auto" else backend

@@ -45,6 +45,8 @@ def _checked(mechanism: str, field: dataclasses.Field, value: Any) -> Any:
             raise UsageError(f"{where}: got '{value}', wanted one of {wanted}{did_you_mean(value, choices)}")
         return str(value)
     kind = type(field.default)
+    if getattr(value, "requires_grad", False):
+        raise UsageError(f"{where}: got a tensor that requires a gradient and would lose it, wanted a number")
     try:
         number = kind(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):

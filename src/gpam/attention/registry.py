@@ -28,7 +28,7 @@ def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
             for own in dataclasses.fields(mechanism.Options):
                 if own.name == known and (own.default, own.metadata) != (field.default, field.metadata):
                     raise ValueError(f"option '{known}' of attention '{name}' differs from another mechanism's")
-        _MECHANISMS[name] = mechanism
+        _MECHANISMS[name], mechanism.name = mechanism, name
         return mechanism
 
     return add
@@ -64,6 +64,17 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
 
     ``options`` is a mapping of option values or the checked options of :func:`options_of`.
     """
+    check_site(site)
+    mechanism = mechanism_class(name)
+    if not isinstance(options, mechanism.Options):
+        options = options_of(name, options)
+    if not mechanism.used_at(site, options):
+        return build("softmax", site)
+    return mechanism(site, options)
+
+
+def check_site(site: Site) -> None:
+    """UsageError where no mechanism could stand."""
     whole = all(isinstance(number, Integral) for number in (site.num_heads, site.embed_dim))
     if not whole or site.num_heads < 1 or site.embed_dim < 1 or site.embed_dim % site.num_heads:
         raise UsageError(
@@ -77,12 +88,6 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
             f"got layer {site.layer} of {site.layers} layers, wanted one from 0 to below their number; layers= says "
             "how many"
         )
-    mechanism = mechanism_class(name)
-    if not isinstance(options, mechanism.Options):
-        options = options_of(name, options)
-    if not mechanism.used_at(site, options):
-        return build("softmax", site)
-    return mechanism(site, options)
 
 
 def load_all() -> None:

@@ -15,6 +15,9 @@ from gpam.errors import UsageError
 from gpam.nn import hugging_face
 from gpam.nn.multihead import MultiheadAttention, refuse_what_acts_behind_the_block
 
+_PROJECTIONS = {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"}
+"""Parameters of torch's module, some of them None."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
@@ -105,7 +108,7 @@ def _why_left(module: nn.MultiheadAttention) -> str | None:
         return f"{type(module).__name__} is a subclass whose ways are not known"
     if module.bias_k is not None or module.add_zero_attn:
         return "it has add_bias_kv or add_zero_attn"
-    if "in_proj_weight" not in module._parameters or type(module.out_proj) is not NonDynamicallyQuantizableLinear:
+    if not module._parameters.keys() >= _PROJECTIONS or type(module.out_proj) is not NonDynamicallyQuantizableLinear:
         return "its projections are not torch's own (pruned, normalised or exchanged)"
     return None
 
@@ -133,7 +136,7 @@ def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list
                 where = {"role": role, "layer": place.layer, "layers": place.layers}
                 new = MultiheadAttention(old.embed_dim, old.num_heads, mechanism, **shape, **where, **options)
                 new.mechanism.stack = place.stack
-            for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
+            for name in _PROJECTIONS:
                 setattr(new, name, getattr(old, name))
             new.out_proj = old.out_proj
             # Hooks stay, and their handles remove them as before: the same dictionaries.

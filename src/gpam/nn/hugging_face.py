@@ -71,7 +71,7 @@ class Installation:
         for model in self.attentions.models:
             if not hasattr(model, _BEFORE):
                 setattr(model, _BEFORE, model.config._attn_implementation)
-            model.set_attn_implementation(getattr(model, _BEFORE) if back else _registered())
+            model.set_attn_implementation(getattr(model, _BEFORE) if back else register())
         for entry, mechanism in zip(self.attentions.known, self.built, strict=True):
             if not back:
                 setattr(entry.module, _CHILD, mechanism)
@@ -129,8 +129,9 @@ def _first(holder: Any, *names: str) -> int | None:
     return next((value for value in values if isinstance(value, int)), None)
 
 
-def _registered() -> str:
-    """The name under which transformers knows :func:`attention`."""
+def register() -> str:
+    """Make :func:`attention` known to transformers, as a model that was pickled whole needs in a new process; returns
+    its name there."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 

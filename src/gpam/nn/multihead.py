@@ -9,6 +9,7 @@ from gpam.attention import Site, build, mechanism_class
 from gpam.attention.backends.masks import adds_beside_hiding, hidden_by
 from gpam.attention.base import Mechanism
 from gpam.attention.parts import merge_heads, split_heads
+from gpam.attention.registry import check_site
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 from gpam.tracing import runs_as_called
@@ -60,7 +61,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         widths = {embed_dim, kdim or embed_dim, vdim or embed_dim}
         site = Site(embed_dim, num_heads, role or ("cross" if len(widths) > 1 else "encoder"), layer, layers, dropout)
         _check(mechanism, site)
-        built = build(mechanism, site, options)
         super().__init__(
             embed_dim,
             num_heads,
@@ -72,7 +72,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             device=device,
             dtype=dtype,
         )
-        self.mechanism: Mechanism = built.to(device=device, dtype=dtype)
+        self.mechanism: Mechanism = build(mechanism, site, options).to(device=device, dtype=dtype)
 
     def _reset_parameters(self) -> None:
         self._qkv_same_embed_dim = self.in_proj_weight is not None
@@ -105,8 +105,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             average_attn_weights: weights ``[batch, target, source]``, the mean of the heads; else one matrix a head.
             is_causal: the targets are the last positions of the source and see nothing behind their own. As in torch
                 it says what ``attn_mask`` would, which is then not read; unlike in torch the mask may be left out.
+                Where targets are fewer than sources and there is a mask, the mask alone counts.
             cache: an empty dict at first, the same at each step of decoding: keys and values of this call are appended
-                to what it holds, ``[batch, heads, length, head_dim]`` each, and attended to as a whole.
+                to what it holds, ``[batch, heads, length, head_dim]`` each, and attended to as a whole. A call that is
+                refused leaves it as it was.
 
         Raises:
             UsageError: inputs or masks whose shape or kind does not fit; another source than the query in a mechanism
@@ -123,9 +125,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = (split_heads(x, self.num_heads) for x in self._project(query, key, value, together))
         if cache is not None:
-            for name, new in (("key", k), ("value", v)):
-                cache[name] = new if name not in cache else torch.cat([cache[name], new], dim=2)
-            k, v = cache["key"], cache["value"]
+            before = ((cache.get(name), new) for name, new in (("key", k), ("value", v)))
+            k, v = (new if old is None else torch.cat([old, new], dim=2) for old, new in before)
         if attn_mask is not None and q.shape[2] != k.shape[2]:
             # only a hint then: of such a mask torch counts from the first key, the mechanisms from the last
             is_causal = False
@@ -139,6 +140,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             state=cache,
             **self._masks(key_padding_mask, None if is_causal else attn_mask, q.shape[0], k.shape[2]),
         )
+        if cache is not None:
+            cache.update(key=k, value=v)
         output = self.out_proj(self.mechanism.after_heads(merge_heads(output)))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
@@ -182,6 +185,11 @@ class MultiheadAttention(nn.MultiheadAttention):
         return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
 
     def _check_inputs(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        if query.is_nested:
+            raise UsageError(
+                "got nested tensors, which torch's encoder makes of padding in evaluation, wanted plain ones: convert "
+                "the whole encoder by gpam.nn.convert, or set its use_nested_tensor to False"
+            )
         given, widths, dtype = (query, key, value), (self.embed_dim, self.kdim, self.vdim), self.out_proj.weight.dtype
         fit = query.dim() in (2, 3) and all(x.dim() == query.dim() for x in given)
         same = all(x.dtype == dtype for x in given) or _casts(query.device.type)
@@ -192,9 +200,9 @@ class MultiheadAttention(nn.MultiheadAttention):
                 f"{', '.join(map(str, widths))}, and {dtype}"
             )
         mechanism = self.mechanism
-        if key is not query and mechanism.site.role != "cross" and not mechanism.facts.cross:
+        if not _one_input(query, key) and mechanism.site.role != "cross" and not mechanism.facts.cross:
             raise UsageError(
-                f"attention '{type(mechanism).__name__}' stands in self attention only: got keys that are not the "
+                f"attention '{mechanism.name}' stands in self attention only: got keys that are not the "
                 "queries' input, wanted the same tensor, or role='cross' at construction (softmax stands there)"
             )
 
@@ -204,6 +212,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 def _check(mechanism: str, site: Site) -> None:
     """UsageError where a layer by itself cannot give what the mechanism needs."""
+    check_site(site)
     refuse_what_acts_behind_the_block(mechanism)
     if mechanism_class(mechanism).needs_every_layer and site.layers == 1:
         raise UsageError(
@@ -219,6 +228,14 @@ def refuse_what_acts_behind_the_block(mechanism: str) -> None:
             f"attention '{mechanism}' acts on the residual sum behind the block, which an attention module does not "
             "see: build it by gpam.attention.build, and call its after_block there"
         )
+
+
+def _one_input(first: Tensor, second: Tensor) -> bool:
+    """Whether two are the same numbers: one tensor, or views of one place, such as a slice that is written twice."""
+    if first is second or not runs_as_called():
+        return first is second
+    same_form = first.shape == second.shape and first.stride() == second.stride()
+    return same_form and first.data_ptr() == second.data_ptr()
 
 
 def _casts(device: str) -> bool:

@@ -67,10 +67,10 @@ def _maps(model: nn.Module) -> dict[str, Tensor]:
 def _scalars(model: nn.Module) -> dict[str, float]:
     found = {}
     for path, module in _attention(model):
-        for name, parameter in module.mechanism.named_parameters():
-            if parameter.dim() > 1 or parameter.numel() > module.num_heads:
+        for name, parameter in module.mechanism.named_parameters(recurse=False):
+            one = parameter.dim() == 0
+            if not one and parameter.shape != (module.num_heads,):
                 continue
             values = parameter.detach().flatten().tolist()
-            one = parameter.dim() == 0
             found |= {f"{name}/{path}" + ("" if one else f"/{head}"): value for head, value in enumerate(values)}
     return found

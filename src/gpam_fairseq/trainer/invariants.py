@@ -94,8 +94,9 @@ def complaint(
     q, k, v = q[one : one + 1, :, :_ROWS], k[one : one + 1, :, :sources], v[one : one + 1, :, :sources]
     mask = None if key_padding_mask is None else key_padding_mask[one : one + 1, :sources]
     query_input = None if query_input is None else query_input[one : one + 1, :_ROWS]
-    training = mechanism.training
-    mechanism.eval()  # no dropout
+    training, retained = mechanism.training, mechanism.retain_dropout
+    mechanism.eval()
+    mechanism.retain_dropout = False  # no dropout
     try:
         if type(mechanism)._weights is Mechanism._weights:  # it has them in its output only
             weights = mechanism(
@@ -109,6 +110,7 @@ def complaint(
         return _of_rows(mechanism, weights, seen) or _of_path(mechanism, q, k[:, :, :_ROWS], v[:, :, :_ROWS], causal)
     finally:
         mechanism.train(training)
+        mechanism.retain_dropout = retained
 
 
 def _of_rows(mechanism: Mechanism, weights: Tensor, seen: Tensor) -> str | None:

@@ -81,7 +81,7 @@ class _Batched(torch.autograd.Function):
         for branch, query in enumerate(queries):
             key = keys[branch % len(keys)].transpose(1, 2)
             if bias is None:
-                scores = torch.bmm(query, key).mul_(options.scale)
+                scores = _scaled_product(query, key, options.scale)
             else:
                 scores = torch.baddbmm(bias, query, key, alpha=options.scale)
             probabilities = torch.softmax(scores, -1)
@@ -158,6 +158,6 @@ def _combine(options: _Options, each: list[Tensor], weights: Tensor | None, nois
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """``scale * left right``, in one pass."""
+    """``scale * left right`` in one pass: in half precision the unscaled product could leave the range."""
     out = right.new_empty(left.shape[0], left.shape[1], right.shape[2])
     return torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)

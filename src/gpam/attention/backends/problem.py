@@ -179,7 +179,7 @@ def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values
                 "queries, keys and values must share one floating point dtype and one device, "
                 f"got a {name} of {tensor.dtype} on {tensor.device} beside values of {values.dtype} on {values.device}"
             )
-    batch, heads, target, head_dim = queries[0].shape
+    batch, heads, _, head_dim = queries[0].shape
     for query in queries:
         if query.shape != queries[0].shape:
             raise UsageError(f"queries must have one shape, got {list(query.shape)} beside {list(queries[0].shape)}")
@@ -191,9 +191,9 @@ def _check_tensors(queries: tuple[Tensor, ...], keys: tuple[Tensor, ...], values
             )
     if tuple(values.shape[:2]) != (batch, heads):
         raise UsageError(f"values must have batch {batch} and {heads} heads as queries do, got {list(values.shape)}")
-    if min(heads, target, head_dim, *values.shape[1:]) == 0:
+    if min(heads, head_dim, values.shape[-1]) == 0:
         raise UsageError(
-            f"only the batch may be empty, got queries {list(queries[0].shape)}, values {list(values.shape)}"
+            f"neither heads nor their width may be 0, got queries {list(queries[0].shape)}, values {list(values.shape)}"
         )
 
 

@@ -89,7 +89,7 @@ class GFSA(Mechanism):
         if call.state is None and q.shape[2] != k.shape[2]:
             raise UsageError(
                 f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources and no state with the "
-                "earlier rows, wanted as many, or the state of the steps before"
+                "earlier rows, wanted as many, or the state of the steps before (in transformers: use_cache=False)"
             )
         visible = call.masks.visible(q, k)
         attention = self.dropped(parts.masked_softmax(call.masks.scores(q, k), visible))
