@@ -183,7 +183,7 @@ def test_the_figure_shows_what_each_seed_gains(tmp_path):
     """Over softmax alone: what the model gains over its control is in no line."""
     gains = seven(0.01)
     found = experiment(tmp_path, gains, more=scaled())
-    (axes,) = painted(claimed_gains({"lm_ptb": found}, "some"))
+    (axes,) = painted(claimed_gains({"lm_ptb": found}))
     assert [text.get_text() for text in axes.get_yticklabels()] == [one.labels[0] for one in found.comparisons[:2]]
     assert found.comparisons[2].other == "softmax_scaled"
     percent = [100 * (1 - math.exp(-gain)) for gain in gains]
@@ -191,7 +191,7 @@ def test_the_figure_shows_what_each_seed_gains(tmp_path):
     assert list(axes.lines[1].get_xdata()) == pytest.approx([100 * (1 - math.exp(-sum(gains) / 7))])
     paper = next(line for line in axes.lines if line.get_label() == "the paper's gain")
     assert paper.get_xdata()[0] == pytest.approx(100 * (1 - 106.38 / 108.26))
-    assert claimed_gains({}, "some") is None
+    assert claimed_gains({}) is None
 
 
 def test_the_figure_of_trainings_shows_how_far_ahead_each_seed_is(tmp_path):
@@ -310,7 +310,7 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
         if folder == "b":  # a seed is missing
             assert said["lm_ptb_long"].verdict is None and secondary == alone and "longer" not in behind
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
-    whole, below = painted(claimed_gains(said, "some"))
+    whole, below = painted(claimed_gains(said))
     assert whole.get_xlim() == below.get_xlim()
     assert behind.startswith("| Penn Treebank, 15 layers, trained longer, perplexity | – | 82.00 → 80.50 | +")
     assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind

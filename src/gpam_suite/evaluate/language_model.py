@@ -106,15 +106,20 @@ def _batches(blocks: Iterator[Block], max_tokens: int) -> Iterator[list[Block]]:
             yield batch
 
 
+def token_stream(prepared: Any, split: str, dictionary: Any) -> tuple[Tensor, Tensor]:
+    """Token ids of all lines of ``split``, one behind the other, and where each line ends."""
+    from fairseq.data import data_utils
+
+    lines = data_utils.load_indexed_dataset(str(prepared.bin / split), dictionary)
+    return torch.cat([lines[index].long() for index in range(len(lines))]), torch.tensor(lines.sizes).cumsum(0)
+
+
 def score_language_model(
     model: Any, task: Any, prepared: Any, split: str, *, context_window: int, max_tokens: int
 ) -> LanguageModelScore:
     """Perplexity of ``split``, whole and by document; by passage (:func:`passages`) where no documents are marked."""
-    from fairseq.data import data_utils
-
     dictionary = task.source_dictionary
-    lines = data_utils.load_indexed_dataset(str(prepared.bin / split), dictionary)
-    stream = torch.cat([lines[index].long() for index in range(len(lines))])
+    stream, line_ends = token_stream(prepared, split, dictionary)
     losses = token_nll(
         model,
         stream,
@@ -123,13 +128,12 @@ def score_language_model(
         context_window=context_window,
         max_tokens=max_tokens,
     ).double()
-    line_ends = torch.tensor(lines.sizes).cumsum(0)
     words = prepared.words_by_line(split)
     units = []
     unit, starts = "document", prepared.documents(split)
     if len(starts) <= 1:
         unit, starts = "passage", passages(words)
-    for index, (first, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
+    for index, (first, end) in enumerate(zip(starts, [*starts[1:], len(line_ends)], strict=True)):
         begin = int(line_ends[first - 1]) if first else 0
         total = float(losses[begin : int(line_ends[end - 1])].sum())
         units.append({unit: index, "words": sum(words[first:end]), "nll": total})

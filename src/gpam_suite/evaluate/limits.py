@@ -57,4 +57,4 @@ def _longest(evaluation: DictConfig, prepared: Prepared, folder: Path) -> Iterat
         source = prepared.source_lang
         encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / f"dict.{source}.txt"))
         lines = read_lines(second_test_file(folder, source))
-        yield "test", "source", max(len(encoder.ids(f"{line}\n")) for line in lines)
+        yield "test", "source", max(len(encoder.sentence(line)) for line in lines)

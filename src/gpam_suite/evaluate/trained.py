@@ -83,7 +83,7 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
             f"the text of {folder} has changed since it was trained: its checksum was "
             f"{record['data']['checksum'][:12]}, now it is {prepared.manifest['checksum'][:12]}; put the text back"
         )
-    for name, written in (record.data.get("checksums") or {}).items():
+    for name, written in (record.at("checksums") or {}).items():
         if name != CHECKPOINT and prepared.manifest["files"].get(name, {}).get("sha256") != written:
             raise UsageError(
                 f"{prepared.folder / name} is not the one that {folder} was trained with; prepare the data with the "

@@ -145,7 +145,7 @@ def score_second_test(
         read_lines(second_test_file(folder, language)) for language in (prepared.source_lang, prepared.target_lang)
     )
     encoder = Encoder.of(prepared, prepared.source_lang, task.source_dictionary)
-    sentences = sentences_of([encoder.ids(f"{line}\n") for line in sources], task)
+    sentences = sentences_of([encoder.sentence(line) for line in sources], task)
     hypotheses = translated(model, task, prepared, evaluation, sentences)
     _keep_lines(folder / f"second_test_{HYPOTHESES}", hypotheses)
     metrics = Metrics(references, prepared.manifest["preprocessing"]["lowercase"])

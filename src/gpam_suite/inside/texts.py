@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gpam_suite.common.tasks import LM
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
+from gpam_suite.evaluate.language_model import token_stream
 from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED, kind_of, sentences_of
 
 SPLIT = "test"
@@ -31,18 +31,18 @@ def texts(task: Any, prepared: Any, count: int) -> list[Text]:
     """``count`` texts: blocks of ``tokens_per_sample`` tokens (at most 256) of a language model's test set, or pairs
     whose source sentence is of the longer half but no outlier (60th to 95th percentile)."""
     if prepared.task == LM.name:
-        return list(_blocks(task, prepared, count, _LONGEST))
+        return list(_blocks(task, prepared, count))
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
     by_length = sorted(range(len(dataset)), key=lambda index: (len(dataset[index]["source"]), index))
     first = int(0.6 * len(by_length))
     longer = by_length[first : max(first + 1, int(0.95 * len(by_length)))]
-    return [_pair(task, dataset, index) for index in spread(longer, count)]
+    return [_pair(task, dataset, index) for index in evenly(longer, count)]
 
 
 def pairs_of(task: Any, count: int) -> list[Text]:
     """``count`` sentence pairs, evenly spread over the test set, of any length."""
     dataset = task.load_dataset(SPLIT) or task.dataset(SPLIT)
-    return [_pair(task, dataset, index) for index in spread(range(len(dataset)), count)]
+    return [_pair(task, dataset, index) for index in evenly(range(len(dataset)), count)]
 
 
 def pairs_given(task: Any, prepared: Any, sentences: Mapping[str, Any]) -> list[Text]:
@@ -59,26 +59,22 @@ def pairs_given(task: Any, prepared: Any, sentences: Mapping[str, Any]) -> list[
         pairs = [[line.lower() for line in pair] for pair in pairs]
     encoders = Encoder.of(prepared, one, task.source_dictionary), Encoder.of(prepared, other, task.target_dictionary)
     sources, targets = (
-        [encoder.ids(f"{line}\n") for line in lines]
+        [encoder.sentence(line) for line in lines]
         for encoder, lines in zip(encoders, zip(*pairs, strict=True), strict=True)
     )
     dataset = sentences_of(sources, task, targets)
     return [_pair(task, dataset, index) for index in range(len(pairs))]
 
 
-def spread(items: Sequence[int], count: int) -> list[int]:
+def evenly(items: Sequence[int], count: int) -> list[int]:
     """``count`` of ``items``, evenly spread; all of them where there are no more."""
     step = max(1.0, len(items) / count)
     return [items[int(place * step)] for place in range(min(count, len(items)))]
 
 
-def _blocks(task: Any, prepared: Any, count: int, length: int) -> Iterator[Text]:
-    from fairseq.data import data_utils
-
-    dictionary = task.source_dictionary
-    lines = data_utils.load_indexed_dataset(str(prepared.bin / SPLIT), dictionary)
-    stream = torch.cat([lines[index].long() for index in range(len(lines))])
-    length = min(length, task.args.tokens_per_sample, len(stream) - 1)
+def _blocks(task: Any, prepared: Any, count: int) -> Iterator[Text]:
+    stream, _ = token_stream(prepared, SPLIT, task.source_dictionary)
+    length = min(_LONGEST, task.args.tokens_per_sample, len(stream) - 1)
     starts = range(0, len(stream) - length, max(1, (len(stream) - length) // count))
     for start in starts[:count]:
         ids = stream[start : start + length + 1]

@@ -83,11 +83,11 @@ def _read_side(name: str, given: str) -> Side:
     Raises:
         UsageError: no such folder, no run in it, a broken record, or seeds that do not belong together.
     """
+    if not given:
+        raise UsageError(f"{name}: got nothing; {_WANTED}.")
     folder = Path(given)
     alone = archives.is_file(folder / RECORD)
     ended = [folder] if alone else sorted(path.parent for path in archives.find(folder, f"seed*/{RECORD}"))
-    if not given:
-        raise UsageError(f"{name}: got nothing; {_WANTED}.")
     if not ended:
         if inside := _groups(folder):
             raise UsageError(f"{name}: {folder} holds runs of several models, wanted one: {', '.join(inside)}.")
@@ -156,9 +156,8 @@ def _numbers(table: Aggregate) -> list[list[str]]:
     """Every metric that a finished seed has, the headline one first, and what the runs cost: a line each, of number, A,
     B, difference and its interval over seeds."""
     _, b = table.rows
-    finished = [record for row in table.rows for record in row.finished]
     lines = []
-    for metric in dict.fromkeys([table.metric, *(metric for record in finished for metric in record["metrics"])]):
+    for metric in dict.fromkeys([table.metric, *(metric for record in table.finished for metric in record["metrics"])]):
         digits = max(table.digits, 3 if metric.endswith("_loss") else 2)  # a loss is a logarithm: 0.01 is 1 %
         scores = [row.summary(metric) for row in table.rows]
         line = [formatting.plus_minus(score.mean, score.sd, digits) for score in scores]
@@ -187,7 +186,7 @@ def _tests(table: Aggregate) -> list[str]:
         found = f"{name} {difference_cell(table, over_seeds)}, {formatting.p_value(over_seeds.p_value)}"
         lines = [f"Over seeds ({over_seeds.method}): {found}."]
     if test_set is None:
-        whole = all(read_scores(record.folder) for row in table.rows for record in row.finished)
+        whole = all(read_scores(record.folder) for record in table.finished)
         why = (
             "it was scored as one piece, of which nothing can be drawn" if whole else "scores of its parts are missing"
         )

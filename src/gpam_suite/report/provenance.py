@@ -52,7 +52,7 @@ def protocol(aggregate: Aggregate) -> str:
 def _provenance(aggregate: Aggregate) -> list[str]:
     """What a reader must know to judge or repeat the numbers, one line each."""
     records, reference = aggregate.records, aggregate.reference
-    updates = sorted({record["updates"] for row in aggregate.rows for record in row.finished})
+    updates = sorted({record["updates"] for record in aggregate.finished})
     counts = ", ".join(f"{name} {formatting.count(n)}" for name, n in reference["data"]["counts"].items())
     return [
         f"Data: {reference['dataset_label']} ({counts or 'counts unknown'}), checksum {reference['data']['checksum']}; "

@@ -167,7 +167,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     }
     figures = [
         search_curves(published, old),
-        claimed_gains(whole, "claimed-gains"),
+        claimed_gains(whole),
     ]
     for found in shown.values():
         if one := whole.get(found.experiment):
@@ -227,6 +227,6 @@ def _titles(published: Path, aggregates: Iterable[Aggregate]) -> tuple[dict[str,
 
 def _configurations(aggregates: list[Aggregate]) -> str:
     """One configuration an experiment: that of its first run; what the others change is in ``runs.csv``."""
-    found = {one.experiment: yaml.safe_load(archives.read_bytes(one.reference.folder / CONFIG)) for one in aggregates}
+    found = {one.experiment: one.reference.config for one in aggregates}
     head = "# Of each experiment the configuration of one run; the others differ in seed, model and what names a row.\n"
     return head + yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)

@@ -103,9 +103,9 @@ _OF_A_MODEL = {
 def _value(record: Record, place: str) -> Any:
     first, *rest = place.split(".")
     if first == "gradient_norms":
-        return mean_of(record.data.get(first), *rest)
+        return mean_of(record.at(first), *rest)
     if first in _LAMBDAS:
-        learned, how = record.data.get("learned_scalars"), record["options"].get("lambdas", "fixed")
+        learned, how = record.at("learned_scalars"), record["options"].get("lambdas", "fixed")
         shared = how == "trainable_equal"  # one number for both
         return record["options"].get(first) if how == "fixed" else mean_of(learned, "lambda_pos" if shared else first)
     return record.at(first, *rest)

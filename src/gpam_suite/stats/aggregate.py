@@ -137,10 +137,14 @@ class Aggregate:
     def records(self) -> list[Record]:
         return [record for row in self.rows for record in row.records]
 
+    @property
+    def finished(self) -> list[Record]:
+        return [record for row in self.rows for record in row.finished]
+
     @cached_property
     def reference(self) -> Record:
         """A record to read the shared facts (data set, recipe, protocol) from; a finished one if there is any."""
-        return next((record for row in self.rows for record in row.finished), self.records[0])
+        return next(iter(self.finished), self.records[0])
 
     def row_of(self, model: str, seeds: int = ENOUGH_SEEDS) -> Row | None:
         """The model's row with its own options, where ``seeds`` of its seeds finished."""

@@ -33,7 +33,7 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
     """Of a run, by what they are called: means over modules (and heads); gradients are medians over training."""
     both = {"encoder": "encoder's ", "decoder": "decoder's "}
     of_stacks = both if TASKS[record["task"]].parallel else {"decoder": ""}
-    pos, neg = (mean_of(record.data.get("learned_scalars"), name) for name in ("lambda_pos", "lambda_neg"))
+    pos, neg = (mean_of(record.at("learned_scalars"), name) for name in ("lambda_pos", "lambda_neg"))
     return {
         "lambda+": pos,
         "lambda-": neg,
@@ -44,7 +44,7 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
             for stack, whose in of_stacks.items()
             for name, what in OF_TOKENS.items()
         },
-        "Gradient norm of the query projections": mean_of(record.data.get("gradient_norms"), "query"),
+        "Gradient norm of the query projections": mean_of(record.at("gradient_norms"), "query"),
     }
 
 

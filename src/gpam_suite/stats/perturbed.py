@@ -83,7 +83,7 @@ def find(results: Path, aggregate: Aggregate) -> Found | None:
     """What is there of this experiment; None where nothing is."""
     if aggregate.task not in METRICS:
         return None
-    records = [record for row in aggregate.rows for record in row.finished]
+    records = aggregate.finished
     runs = read_runs(results, records, PERTURBED)
     if not runs:
         return None

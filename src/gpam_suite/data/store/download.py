@@ -49,7 +49,7 @@ def checked_file(node: Any, key: str) -> Mapping[str, Any]:
     known = isinstance(node, Mapping) and isinstance(node.get("mirror"), str) and isinstance(node.get("urls"), list)
     if not known or not all(isinstance(url, str) for url in node["urls"]):
         raise UsageError(f"{key}: got {node!r}, wanted mirror (a path), urls (a list), and what is known: checksums")
-    if not all(isinstance(known, str) for known in several(node.get("checksums") or [], f"{key}.checksums")):
+    if not all(isinstance(one, str) for one in several(node.get("checksums") or [], f"{key}.checksums")):
         raise UsageError(f"{key}.checksums: got {node['checksums']!r}, wanted texts, as sha256:...")
     if node.get("bytes") is not None:
         whole_number(node["bytes"], 0, f"{key}.bytes")

@@ -43,6 +43,10 @@ class Encoder:
             ids += map(self.dictionary.index, self._segment(self._tokenizer.tokenize(line)).split())
         return torch.tensor(ids, dtype=torch.long)
 
+    def sentence(self, line: str) -> Tensor:
+        """Token ids of one ``line`` and of its end."""
+        return self.ids(f"{line}\n")
+
     def words(self, text: str) -> int:
         r"""What perplexity is counted by: words and line ends of ``text``, or its bytes where a byte is a token."""
         if self._by_character:

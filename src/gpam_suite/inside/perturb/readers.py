@@ -22,10 +22,10 @@ from gpam_suite.evaluate.language_model import nll
 from gpam_suite.evaluate.translation import Metrics, sentences_of, translated
 from gpam_suite.inside.perturb.adversarial import input_gradient
 from gpam_suite.inside.perturb.noise import alphabet
-from gpam_suite.inside.texts import SPLIT, spread
+from gpam_suite.inside.texts import SPLIT, evenly
 
 _LONGEST = 512  # tokens of a block, where the model reads more
-_HALF = 3 / 8  # of a block: noise makes more sub-words of a context, and has room for two thirds more
+_SHARE = 3 / 8  # of a block: noise makes more sub-words of a context, and has room for two thirds more
 _AT_ONCE = 8  # sentences whose gradient is taken together
 
 
@@ -41,11 +41,11 @@ class Blocks:
         text = _text(prepared)
         self.letters = alphabet(text.split("\n"))
         starts = [match.start() for match in re.finditer(r"(?m)^.*\S", text)]
-        halves = [self._halves(text, start) for start in spread(starts, count)]
+        halves = [self._halves(text, start) for start in evenly(starts, count)]
         self.texts = [context for context, clean in halves if clean]
         if not self.texts:
             raise UsageError(
-                f"the test set is too short to be read in blocks: wanted more than {int(self.length * _HALF)} tokens, "
+                f"the test set is too short to be read in blocks: wanted more than {int(self.length * _SHARE)} tokens, "
                 "a context, and text behind it"
             )
         cleans = [clean for _, clean in halves if clean]
@@ -53,7 +53,7 @@ class Blocks:
 
     def _halves(self, text: str, start: int) -> tuple[str, str]:
         """Context and what follows it, from ``start`` on; the latter is empty at the end of the text."""
-        most, ends, place, tokens = self.length * _HALF, [], start, 0
+        most, ends, place, tokens = self.length * _SHARE, [], start, 0
         for unit in re.compile(r"\n|[^\S\n]+|\S+").finditer(text, start):
             tokens += len(self.encoder.ids(unit[0]))
             if tokens > most and not unit[0].isspace() and place > start:
@@ -121,7 +121,7 @@ class Sentences:
     def __init__(self, model: Any, task: Any, prepared: Any, evaluation: Any, count: int) -> None:
         self.model, self.task, self.prepared, self.evaluation = model, task, prepared, evaluation
         sources, references = read_lines(prepared.source_text(SPLIT)), read_lines(prepared.reference(SPLIT))
-        chosen = spread(range(len(sources)), count)
+        chosen = evenly(range(len(sources)), count)
         self.texts, self.references = [sources[i] for i in chosen], [references[i] for i in chosen]
         self.embedding, self.dictionary = model.encoder.embed_tokens, task.source_dictionary
         self.letters = alphabet(sources)
@@ -132,7 +132,7 @@ class Sentences:
     def read(self, lines: list[str]) -> list[Tensor]:
         """Sub-word ids of source sentences, tokenised and segmented as the training text was."""
         longest = min(self.model.max_positions()[0], self.evaluation.max_tokens)
-        return [_at_most(longest, self._source.ids(f"{line}\n")) for line in lines]
+        return [_at_most(longest, self._source.sentence(line)) for line in lines]
 
     def score(self, sources: list[Tensor]) -> dict[str, float]:
         """BLEU and chrF of the translations of ``sources``, by the run's own protocol."""
@@ -144,7 +144,7 @@ class Sentences:
         """Gradient of each reference's negative log-likelihood with respect to its source's embeddings, ``[source
         tokens, width]`` each."""
         longest = self.model.max_positions()[1]
-        targets = [_at_most(longest, self._target.ids(f"{line}\n")) for line in self.references]
+        targets = [_at_most(longest, self._target.sentence(line)) for line in self.references]
         pairs, found = sentences_of(sources, self.task, targets), {}
         for first in range(0, len(sources), _AT_ONCE):
             batch = pairs.collater([pairs[index] for index in range(len(sources))[first : first + _AT_ONCE]])

@@ -15,7 +15,7 @@ _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 _EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.2, "zorder": 1}  # no model's colour
 
 
-def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
+def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
     """A panel a claim, a line a model: what each seed gains over softmax, their mean, its interval; 0 and the claim's
     effect. A part of a plan has the plan's axis."""
     if not said:
@@ -36,7 +36,7 @@ def claimed_gains(said: Mapping[str, Finding], name: str) -> Plot | None:
         "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are. "
         f"{FROM_RECORDS}"
     )
-    return Plot(name, what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
+    return Plot("claimed-gains", what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
 
 
 def _panel(axes: Axes, found: Finding) -> None:

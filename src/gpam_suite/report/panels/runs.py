@@ -53,7 +53,7 @@ class Panel(NamedTuple):
 def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
     """Of the models of somebody's own ``results``, a panel for each number that one of them has; None where nothing is
     known of any."""
-    analyses = read_runs(results, [record for row in aggregate.rows for record in row.finished])
+    analyses = read_runs(results, aggregate.finished)
     rows = [(row, row.seeds) for row in aggregate.rows if any(_of_row(row, analyses))]
     if not rows:
         return None
@@ -97,7 +97,7 @@ def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[fl
     for name, title in _LEMMAS.items():
         checked = [own[name] for own in in_order(analysis.get("lemmas", {})) if name in own]
         found[Panel(title, log=name == "tightness")] = checked
-    gradients, learned = (record.data.get(name) or {} for name in ("gradient_norms", "learned_scalars"))
+    gradients, learned = (record.at(name) or {} for name in ("gradient_norms", "learned_scalars"))
     for kind in ("query", "key", "value"):
         found[Panel(f"Gradient, {kind}", log=True)] = of_kind(gradients, kind)
     for kind in dict.fromkeys(name.partition("/")[0] for name in learned):
