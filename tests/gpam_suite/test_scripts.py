@@ -88,8 +88,10 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, tmp_path, mo
 
 
 def test_an_option_of_another_task_is_not_its_own_correction():
-    assert "'evaluation.beam'" not in _meant_key("Could not override 'evaluation.beam'.")
-    assert _meant_key("Could not override 'evaluation.checkpiont'.") == "; did you mean 'evaluation.checkpoint'?"
+    assert "'evaluation.beam'" not in _meant_key("Could not override 'evaluation.beam'.", "train")
+    assert (
+        _meant_key("Could not override 'evaluation.checkpiont'.", "train") == "; did you mean 'evaluation.checkpoint'?"
+    )
 
 
 def test_a_mistake_ends_the_command_without_a_traceback(tmp_path):

@@ -29,7 +29,6 @@ from gpam_suite.config.trust import guarded_composition
 USAGE_ERROR = 2
 _TEXTS = ("run", "output", "results", "only", "dataset.folder", "paths.results", "paths.data", "paths.mirror")
 """Options that name a folder or an experiment."""
-_root = "train"  # the configuration that this command composes
 
 
 def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
@@ -37,8 +36,6 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
 
     Exits with 0, with 2 after a user's mistake (one sentence on stderr), and with 1 when a run failed.
     """
-    global _root
-    _root = config_name
     _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
     sys.argv[1:] = [as_hydra_takes_it(word) for word in sys.argv[1:]]
@@ -53,7 +50,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # the other members go on, then Hydra raises the first failure
             with stopped_with_parent():
                 return work(cfg)
-        codes.append(guarded(lambda: work(cfg)))
+        codes.append(guarded(lambda: work(cfg), config_name))
         return None
 
     def application() -> None:
@@ -63,7 +60,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             )
         for word in (word for word in sys.argv[1:] if word.startswith("--")):
             name = word[2:].partition("=")[0]
-            if name in _groups() or name in OmegaConf.load(CONFIGS / f"{_root}.yaml"):
+            if name in _groups() or name in OmegaConf.load(CONFIGS / f"{config_name}.yaml"):
                 raise UsageError(f"got '{word}', wanted {name}=VALUE, without dashes")
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
@@ -71,7 +68,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         with guarded_composition(), members_save_alone() if multirun else contextlib.nullcontext():
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
-    sys.exit(guarded(application) or max(codes, default=0))
+    sys.exit(guarded(application, config_name) or max(codes, default=0))
 
 
 def _register_resolvers() -> None:
@@ -92,15 +89,16 @@ def as_hydra_takes_it(word: str) -> str:
     return f"++{word}" if word.startswith("fairseq.") else word
 
 
-def guarded(work: Callable[[], Any]) -> int:
-    """Do ``work`` and return the exit code; a mistake of the user's is printed as one sentence."""
+def guarded(work: Callable[[], Any], config_name: str = "train") -> int:
+    """Do ``work`` and return the exit code; a mistake of the user's is printed as one sentence. ``config_name`` is the
+    configuration that the command composes."""
     ctrl_c_raises()
     try:
         work()
     except UsageError as error:
         return _complain(str(error))
     except HydraException as error:
-        return _complain(_hydra_sentence(error))
+        return _complain(_hydra_sentence(error, config_name))
     except OmegaConfBaseException as error:
         refused = error.__cause__ if isinstance(error.__cause__, UsageError) else error
         return _complain((str(refused).splitlines() or [type(refused).__name__])[0])
@@ -140,7 +138,7 @@ def _complain(sentence: str, code: int = USAGE_ERROR) -> int:
     return code
 
 
-def _hydra_sentence(error: HydraException) -> str:
+def _hydra_sentence(error: HydraException, config_name: str) -> str:
     """Hydra's complaint in one line, with the name that was meant where it lists the known ones."""
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
@@ -153,18 +151,19 @@ def _hydra_sentence(error: HydraException) -> str:
     if lines[0].startswith("Ambiguous value for argument"):
         return f"{lines[0]}: for a run of each value add -m; one value that is a list is written KEY=[a,b]"
     if lines[0].startswith("Could not override"):
-        return lines[0].removesuffix(".").replace("Could not override", "there is no option") + _meant_key(lines[0])
+        refused = lines[0].removesuffix(".").replace("Could not override", "there is no option")
+        return refused + _meant_key(lines[0], config_name)
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"got '{error.override}', wanted KEY=VALUE, for instance model=dagpam"
     return " ".join(lines[:2])
 
 
-def _meant_key(text: str) -> str:
+def _meant_key(text: str, config_name: str) -> str:
     """What may have been meant by the key in Hydra's ``Could not override 'a.b'``: another choice that has it, the
     nearest name beside it, or the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
     key = text.partition("Could not override '")[2].partition("'")[0]
     above, _, leaf = key.rpartition(".")
-    files = [CONFIGS / f"{_root}.yaml", CONFIGS / "command.yaml", *sorted(CONFIGS.glob("*/**/*.yaml"))]
+    files = [CONFIGS / f"{config_name}.yaml", CONFIGS / "command.yaml", *sorted(CONFIGS.glob("*/**/*.yaml"))]
     known = {file: set(_keys(_tree(file))) for file in files}
     owners = [file.stem for file, keys in known.items() if file.parent.name == above and key in keys]
     if owners:
