@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "pty.spawn"}
+SHELLS = {"system", "popen", "getoutput", "getstatusoutput", "create_subprocess_shell"}
 STARTING = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
 
 
@@ -20,14 +20,16 @@ def complaints(source: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
-        name = ast.unparse(node.func)
-        shell = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "shell"]
-        if name in SHELLS or name.startswith("os.spawn") or shell not in ([], ["False"]):
+        name, given = ast.unparse(node.func), {keyword.arg: keyword.value for keyword in node.keywords}
+        shell = "shell" in given and ast.unparse(given["shell"]) != "False"
+        if name.rpartition(".")[2] in SHELLS or name.startswith(("os.spawn", "pty.spawn")) or shell:
             found.append(ast.unparse(node))
-        elif name in STARTING and node.args:
-            command = node.args[0]
-            words = [item.value for item in getattr(command, "elts", []) if isinstance(item, ast.Constant)]
-            if isinstance(command, ast.JoinedStr | ast.Constant | ast.BinOp) or {"-c", "bash"} <= set(words):
+        elif name in STARTING:
+            command = node.args[0] if node.args else given.get("args")
+            words = [str(item.value) for item in getattr(command, "elts", []) if isinstance(item, ast.Constant)]
+            is_shell = words and Path(words[0]).name in {"sh", "bash", "dash", "zsh"}
+            told = is_shell and any(re.fullmatch(r"-\w*c", word) for word in words)
+            if told or isinstance(command, ast.JoinedStr | ast.Constant | ast.BinOp):
                 found.append(ast.unparse(node))
     return found
 
@@ -46,6 +48,11 @@ def test_no_module_or_script_starts_a_shell():
         "subprocess.run(f'ls {x}')",
         "subprocess.Popen(['bash', '-c', x])",
         "subprocess.run(words, shell=flag)",
+        "subprocess.run(['sh', '-c', x])",
+        "subprocess.run(['/bin/bash', '-lc', x])",
+        "subprocess.run(args=f'ls {x}')",
+        "asyncio.create_subprocess_shell(x)",
+        "system(x)",
     ],
 )
 def test_a_shell_is_noticed(source):

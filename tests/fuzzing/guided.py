@@ -54,14 +54,12 @@ def _told(printed: str) -> str:
     return printed[max(printed.find("Traceback"), 0) :][:6000]
 
 
-def _reader(name: str) -> tuple[Callable[[bytes, Path], None], tuple[bytes, ...]]:
+def reader(name: str) -> tuple[Callable[[bytes, Path], None], tuple[bytes, ...]]:
     """The check of one reader's bytes, and valid files to begin with."""
-    import gzip
-
     from fuzzing import of_archives, of_configs, of_models, of_records, of_text
 
     if name == "packed text":
-        return lambda content, folder: of_text.packed_lines(("gz", content), folder), (gzip.compress(of_text.TEXT),)
+        return lambda content, folder: of_text.packed_lines(("gz", content), folder), (of_text.PACKED["gz"],)
     if name == "BPE codes":
         return lambda content, folder: of_text.codes((content, "ein Katzen"), folder), (of_text.CODES,)
     if name == "checkpoints":
@@ -89,7 +87,7 @@ def main() -> None:
             "gpam_suite.config.compose",
         ]
     ):
-        check, whole = _reader(sys.argv[1])
+        check, whole = reader(sys.argv[1])
     corpus, folder = Path("corpus"), Path("parent") / "case"
     for place in (corpus, folder):
         place.mkdir(parents=True)

@@ -37,6 +37,13 @@ def outcome(work: Callable[[], Any]) -> Any:
     return REFUSED
 
 
+def refused(found: Any, *, intact: bool) -> bool:
+    """Whether ``found`` is :data:`REFUSED`, which of an ``intact`` file would break the promise as well."""
+    if found is REFUSED and intact:
+        raise Broken("an intact file was refused")
+    return found is REFUSED
+
+
 @contextlib.contextmanager
 def _limit() -> Iterator[None]:
     def over(*_: Any) -> None:

@@ -4,13 +4,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from data_helpers import node
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from runs import composed
 
 from fuzzing.damage import damaged
-from fuzzing.judge import REFUSED, Broken, outcome
+from fuzzing.judge import REFUSED, Broken, outcome, refused
 from fuzzing.of_records import changed
 from fuzzing.target import Target
 from gpam_suite.common.places import CONFIGS
@@ -86,14 +87,22 @@ def _override(words: list[str], folder: Path) -> None:
     outcome(work)
 
 
-YAML = (
-    b"seed: 1\ndataset: {name: x, task: lm, kind: local}\nmodel: {name: softmax, label: Softmax, attention: softmax}\n"
-)
+YAML = b"""seed: 1
+dataset: {name: x, label: X, task: lm, kind: local}
+recipe: {name: short_lm, task: lm}
+model: {name: softmax, label: Softmax, attention: softmax}
+gpu: {name: cpu}
+evaluation: {max_tokens: 256}
+preprocessing: {}
+fairseq: {optimization: {lr: [0.1]}}
+"""
 
 
 def stored_bytes(content: bytes, folder: Path) -> None:
     (folder / "config.yaml").write_bytes(content)
-    outcome(lambda: stored(folder / "config.yaml"))
+    found = outcome(lambda: stored(folder / "config.yaml"))
+    if not refused(found, intact=content == YAML) and OmegaConf.to_container(found) != yaml.safe_load(content):
+        raise Broken(f"{content!r} was read as {found}")
 
 
 TARGETS = (

@@ -13,7 +13,7 @@ from runs import composed, sizes
 from safetensors.torch import save_model
 
 from fuzzing.damage import damaged
-from fuzzing.judge import REFUSED, Broken, outcome
+from fuzzing.judge import REFUSED, Broken, outcome, refused
 from fuzzing.of_records import changed
 from fuzzing.target import Target, memory_folder
 from gpam_suite.common.files import sha256
@@ -48,11 +48,17 @@ def saved(folder: Path) -> tuple[bytes, ...]:
     return tuple(contents)
 
 
+@cache
+def _whole() -> bytes:
+    with memory_folder() as folder:
+        return saved(folder / "whole")[0]
+
+
 def checkpoint(content: bytes, folder: Path) -> None:
     path = folder / "damaged.pt"
     path.write_bytes(content)
     found = outcome(lambda: read_checkpoint(path))
-    if found is REFUSED:
+    if refused(found, intact=content == _whole()):
         return
     saved = _state()["model"]
     zipped = content.startswith(b"PK")  # with checksums; torch's old format has none

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from record_factory import make_record
 
 from fuzzing.damage import damaged, values
-from fuzzing.judge import REFUSED, Broken, outcome
+from fuzzing.judge import REFUSED, Broken, outcome, refused
 from fuzzing.target import Target
 from gpam_suite.records.folder import HISTORY, RECORD, SCHEMA_VERSION, SCORES, read_history, read_record, read_scores
 from gpam_suite.report.page import build
@@ -29,10 +29,7 @@ def _same(found: Any, wanted: Any) -> bool:
 def record_bytes(content: bytes, folder: Path) -> None:
     (folder / RECORD).write_bytes(content)
     found = outcome(lambda: read_record(folder).data)
-    if found is REFUSED:
-        if content in WHOLE:
-            raise Broken("a good record was refused")
-    elif not _same(found, json.loads(content)):
+    if not refused(found, intact=content in WHOLE) and not _same(found, json.loads(content)):
         raise Broken(f"{content!r} was read as {found}")
 
 
@@ -89,9 +86,10 @@ def rows(content: bytes, folder: Path) -> None:
     (folder / SCORES).write_bytes(content)
     history, scores = outcome(lambda: read_history(folder)), outcome(lambda: read_scores(folder))
     whole = content.split(b"\n")[:-1]
-    if history is not REFUSED and not _same(history, [json.loads(line) for line in whole]):
+    if not refused(history, intact=content == ROWS) and not _same(history, [json.loads(line) for line in whole]):
         raise Broken(f"{content!r} was read as {history}")
-    if scores is not REFUSED and (scores != history or not (content.endswith(b"\n") or not content)):
+    torn = content and not content.endswith(b"\n")
+    if not refused(scores, intact=content == ROWS) and (torn or scores != history):
         raise Broken(f"{content!r} gave the scores {scores}")
 
 

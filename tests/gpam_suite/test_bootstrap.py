@@ -64,6 +64,10 @@ def test_resampled_test_sets_are_sacrebleus(tmp_path, monkeypatch, wrong):
     p_value = (1 + np.sum(sizes - sizes.mean() > abs(found.estimate))) / (1 + RESAMPLES)
     assert p_value == pytest.approx(other.p_value, abs=2e-3)  # theirs counts in single precision
     assert found.p_value > p_value
+    signed = ours.samples - theirs.samples
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(signed, [2.5, 97.5])))
+    as_far = np.sum(np.abs(signed - signed.mean()) >= abs(found.estimate))
+    assert found.p_value == pytest.approx((1 + as_far) / (1 + RESAMPLES))
     assert found.estimate == pytest.approx(other.score - one.score, abs=1e-9)
     assert (ours.unit, found.units) == ("sentence", len(references))
 

@@ -57,6 +57,9 @@ def test_two_one_sided_tests_by_hand():
     assert not nearer.excludes_above
     mirrored = equivalence({1: -2.0, 2: -4.0, 3: -6.0}, {1: -1.0, 2: -2.0, 3: -3.0}, 5.0)
     assert mirrored.p_value == mirrored.p_below == pytest.approx(found.p_above)
+    pair = {1: 2.0, 2: 4.0, 3: 6.0}, {1: 1.0, 2: 2.0, 3: 3.0}
+    assert equivalence(*pair, 4.0).excludes_above  # p = 0.037
+    assert not equivalence(*pair, 3.6).excludes_above  # p = 0.055
     assert equivalence({1: 1.0}, {1: 2.0}, 1.0) is None
     assert equivalence({1: 1.0, 2: 2.0}, {1: 2.0, 2: 3.0}, 1.0) is None  # no spread
 
@@ -360,6 +363,14 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
     assert last_gain(record) == pytest.approx(1 - 2**-0.017)
 
 
+def test_one_seed_that_still_learns_is_enough(tmp_path):
+    experiment(tmp_path, seven(EFFECT))
+    (run,) = (tmp_path / "runs" / "lm_ptb" / "softmax-default").glob("seed4-*")
+    append_history(run, {"update": 200, "split": "valid", "token_perplexity": 98.9})  # the later row counts
+    found = found_in(tmp_path)
+    assert found.verdict == NOT_TRAINED and found.gate.last_gain == pytest.approx(0.011)
+
+
 def test_below_the_scores_stands_how_they_were_made(tmp_path):
     (partial, *_) = scaled()
     said = {"lm_ptb": experiment(tmp_path, seven(0.02), more=[partial])}
@@ -578,6 +589,8 @@ def test_rank_correlations_by_hand():
     falling = inside_claim.rank_correlation({seed: -value for seed, value in swapped.items()}, scores)
     assert (falling.rho, falling.p_value) == pytest.approx((-found.rho, found.p_value))
     assert inside_claim.rank_correlation(dict.fromkeys(scores, 1.0), scores) is None
+    eight = {seed: float(seed) for seed in range(1, 9)}
+    assert inside_claim.rank_correlation(eight, eight).p_value == pytest.approx(2 / math.factorial(8))  # all orders
     assert inside_claim.rank_correlation({seed: swapped[seed] for seed in (1, 2, 3, 4)}, scores) is None
 
 
@@ -599,13 +612,14 @@ def test_collapse_is_that_behind_the_last_layer_of_every_stack(task, stacks, tmp
 
 
 def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
-    """The longer the query's gradient, the better daGPAM's run; softmax's gradients are all equal."""
+    """The longer the query's gradient, the better daGPAM's run; softmax's gradients are all equal. lambda- and the sum
+    that it makes go with the score as well, so a p value is one of three."""
     made = []
     for seed in range(1, 8):
         softmax = {"gradient_norms": {"query/a": 0.2}}
         dagpam = {
             "gradient_norms": {"query/a": 0.1 * seed, "query/b": 0.3 * seed},
-            "learned_scalars": {"lambda_pos/a": 0.1, "lambda_neg/a": 0.5},
+            "learned_scalars": {"lambda_pos/a": 0.1, "lambda_neg/a": 0.1 * seed},
         }
         made.append(make_record(experiment="lm_ptb", value=100.0, seed=seed, **softmax))
         made.append(
@@ -622,8 +636,14 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     gradient = rows["Gradient norm of the query projections"]
     assert gradient.own == pytest.approx({seed: 0.2 * seed for seed in range(1, 8)})
     assert gradient.with_score[0] is None
-    assert gradient.with_score[1].rho == pytest.approx(1) and gradient.with_score[1].p_value == pytest.approx(2 / 5040)
+    assert gradient.with_score[1].rho == pytest.approx(1) and gradient.with_score[1].p_value == pytest.approx(
+        3 * 2 / 5040
+    )
     total = rows["Sum of a row, 1 + lambda+ - lambda-"]
-    assert total.own == pytest.approx(dict.fromkeys(range(1, 8), 0.6)) and total.base == {} and total.difference is None
+    assert (
+        total.own == pytest.approx({seed: 1.1 - 0.1 * seed for seed in range(1, 8)})
+        and total.base == {}
+        and total.difference is None
+    )
     (table,) = (text for path, text in rendered(tmp_path).items() if path.suffix == ".md")
-    assert "+1.00 (p < 0.001)" in table
+    assert "+1.00 (p 0.001)" in table

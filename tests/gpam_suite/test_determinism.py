@@ -1,12 +1,14 @@
 """The same seed gives the same bits; a clock set back does no harm; data that changed is noticed."""
 
+import datetime
 import json
 import time
+import types
 from pathlib import Path
 
 import pytest
 from runs import run_here, tiny, train_here
-from soak.bits import parameters_of
+from soak.bits import differences, parameters_of
 from soak.same_bits import OTHER_SEED, equal_runs
 
 from gpam.errors import UsageError
@@ -20,11 +22,9 @@ from gpam_suite.run.run import run
 
 @pytest.mark.parametrize(("task", "workers"), [("lm", (0, 2)), ("nmt", (0, 1))])
 def test_the_same_seed_gives_the_same_bits_with_any_number_of_data_workers(tmp_path, task, workers):
-    folders = equal_runs(task, tmp_path, workers)
-    first = parameters_of(folders[0])
-    assert [parameters_of(folder) == first for folder in folders[1:]] == [True] * (len(folders) - 2) + [False], (
-        f"all but the last, which has {OTHER_SEED}, are equal"
-    )
+    first, *same, other = equal_runs(task, tmp_path, workers)
+    assert [differences(first, folder, records=False) for folder in same] == [[]] * len(same)
+    assert parameters_of(other) != parameters_of(first), OTHER_SEED
 
 
 def test_a_clock_that_goes_back_gives_no_negative_time(tmp_path, monkeypatch):
@@ -39,6 +39,21 @@ def test_a_clock_that_goes_back_gives_no_negative_time(tmp_path, monkeypatch):
     outcome = json.loads((train_here(tiny(tmp_path)) / OUTCOME).read_text(encoding="utf-8"))
     assert outcome["train_seconds"] > 0
     assert outcome["evaluate_seconds"] > 0
+
+
+def test_a_record_ends_after_it_began_whatever_the_clock(tmp_path, monkeypatch):
+    class Backwards(datetime.datetime):
+        wall = datetime.datetime.now(datetime.UTC)
+
+        @classmethod
+        def now(cls, tz=None):
+            cls.wall -= datetime.timedelta(hours=1)
+            return cls.wall
+
+    monkeypatch.setattr(run_module, "datetime", types.SimpleNamespace(**vars(datetime) | {"datetime": Backwards}))
+    run_here(cfg := tiny(tmp_path))
+    record = read_record(folder_of(cfg))
+    assert record["finished"] >= record["started"]
 
 
 def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):

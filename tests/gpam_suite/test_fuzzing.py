@@ -2,7 +2,7 @@
 
 import pytest
 from fuzzing.full import TARGETS
-from fuzzing.guided import NOT_INSTALLED, guide
+from fuzzing.guided import CASES, NOT_INSTALLED, guide, reader
 from fuzzing.target import fuzz, memory_folder
 
 
@@ -10,6 +10,15 @@ from fuzzing.target import fuzz, memory_folder
 def test_a_clear_sentence_or_a_right_result(target):
     with memory_folder() as folder:
         assert fuzz(target, target.sample, folder / "case") > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_intact_file_is_read(name):
+    with memory_folder() as folder:
+        (folder / "case").mkdir()
+        check, whole = reader(name)
+        for content in whole:
+            check(content, folder / "case")
 
 
 @pytest.mark.skipif(bool(NOT_INSTALLED), reason=NOT_INSTALLED)

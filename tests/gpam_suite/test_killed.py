@@ -28,8 +28,12 @@ def runs(tmp_path_factory):
     return runs
 
 
-def test_a_killed_run_ends_with_the_bits_of_one_never_killed(runs):
+@pytest.mark.parametrize("task", ["lm", "nmt"])
+def test_a_killed_run_ends_with_the_bits_of_one_never_killed(task, request, tmp_path):
     """Killed while saving, between two names of a checkpoint, and while evaluating; tables too are compared."""
+    runs = request.getfixturevalue("runs") if task == "lm" else Runs(task, tmp_path)
+    if task != "lm":
+        runs.never_killed()
     kills = [
         Kill("saving", "os.rename", r"/checkpoint_last\.pt$", 2),
         Kill("evaluating", "os.rename", r"/scores\.jsonl$"),
@@ -51,11 +55,12 @@ def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(runs):
 def test_the_worker_of_a_killed_process_ends_too(runs):
     """And while it is at work, another process on the same folder says so."""
     checkpoint = runs.folder("orphan") / "checkpoints" / "checkpoint_last.pt"
+    cfg = OmegaConf.load(runs.configuration("orphan"))
     with runs.started("orphan", None) as process:
         until(checkpoint.exists, LIMIT)
-        with pytest.raises(UsageError, match="another process is working on"):
-            run(OmegaConf.load(runs.configuration("orphan")))
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+        with pytest.raises(UsageError, match="another process is working on"):
+            run(cfg)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         assert children

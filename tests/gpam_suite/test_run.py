@@ -377,6 +377,7 @@ def test_a_run_that_stopped_early_is_not_trained_on(tmp_path, monkeypatch):
 
 
 def test_a_passage_has_whole_lines_and_as_few_as_make_its_words(monkeypatch):
+    assert language_model.passages([400] * 6) == [0, 3]  # a thousand
     monkeypatch.setattr(language_model, "PASSAGE", 10)
     assert passages([4, 6, 5, 4, 1, 12, 3]) == [0, 2, 5, 6]
     assert passages([40]) == passages([]) == [0]

@@ -239,6 +239,24 @@ def test_another_training_is_a_row_named_after_what_differs(tmp_path, seed, chan
 
 
 @pytest.mark.parametrize(
+    "key, value",
+    [
+        ("model__dropout", 0.3),
+        ("model__attention_dropout", 0.3),
+        ("criterion__label_smoothing", 0.2),
+        ("optimizer__adam_betas", "(0.9, 0.999)"),
+        ("lr_scheduler__warmup_updates", 7),
+    ],
+)
+def test_no_part_of_a_training_differs_without_a_word(tmp_path, key, value):
+    *others, stray = store(tmp_path, *_runs(), make_record(seed=4))
+    for record in others:
+        add_config(record)
+    add_config(stray, **{f"fairseq__{key}": value})
+    assert any(key.rpartition("__")[2] in line["Model"] for line in _table(tmp_path))
+
+
+@pytest.mark.parametrize(
     ("fields", "changes", "named"),
     [
         ({"options": {"lambda_neg": 0.5}}, {}, "lambda_neg"),

@@ -46,6 +46,15 @@ def test_no_mechanism_is_complained_about(name, causal, padded):
     assert torch.equal(state, torch.get_rng_state()), "a random number was drawn"
 
 
+def test_the_longest_sentence_is_looked_at(monkeypatch):
+    mechanism, given, seen, right = build("dagpam", Site(16, 2), {}), tensors(), [], DaGPAM.weights
+    monkeypatch.setattr(DaGPAM, "weights", lambda self, q, k, **masks: seen.append(q) or right(self, q, k, **masks))
+    mask = torch.zeros(3, 40, dtype=torch.bool)
+    mask[0, -9:] = mask[2, -20:] = True
+    complaint(mechanism, **given, key_padding_mask=mask)
+    assert torch.equal(seen[0], given["q"][1:2, :, :32])
+
+
 def test_each_broken_invariant_is_named(monkeypatch):
     mechanism, given = build("dagpam", Site(16, 2), {}), tensors()
     right = DaGPAM.weights

@@ -21,7 +21,7 @@ from gpam_suite.data import prepare
 from gpam_suite.data.store.stages import STAGES
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.evaluate.trained import checkpoint_of, open_trained
-from gpam_suite.records.folder import write_record
+from gpam_suite.records.folder import read_scores, write_record
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import resample
 from soak.bits import unequal
@@ -107,6 +107,7 @@ def _read(cfg: DictConfig) -> dict[str, Any]:
     return {
         "data": {name: of["sha256"] for name, of in manifest["files"].items()},
         "record": trained.record.data,
+        "scores": read_scores(trained.folder),
         "model": dict(trained.model().state_dict()),
         "last": {part: last[part] for part in ("model", "last_optimizer_state", "optimizer_history", "extra_state")},
     }

@@ -15,7 +15,7 @@ from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.checkpoint import load_model
-from gpam_suite.records.folder import CHECKPOINT, Record, check_hash, read_record
+from gpam_suite.records.folder import CHECKPOINT, SCORES, Record, check_hash, read_record
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,13 @@ def checkpoint_of(folder: Path, name: str) -> Path:
     return folder / CHECKPOINTS / f"checkpoint_{name}.pt"
 
 
-def checksums(prepared: Prepared, checkpoint: Path) -> dict[str, str]:
-    """For a record: of the evaluated checkpoint, and of the dictionaries and sub-words that it was trained with."""
+def checksums(prepared: Prepared, checkpoint: Path, folder: Path) -> dict[str, str]:
+    """For the record in ``folder``: of the evaluated checkpoint and its scores, of the dictionaries and sub-words that
+    it was trained with."""
     files = prepared.manifest["files"]
     named = {name: of["sha256"] for name, of in files.items() if Path(name).name.startswith("dict.")}
     codes = {name: of["sha256"] for name, of in files.items() if name in {f"bpe/{code}" for code in BPE_FILES.values()}}
-    return {CHECKPOINT: file_sha256(checkpoint), **named, **codes}
+    return {CHECKPOINT: file_sha256(checkpoint), SCORES: file_sha256(folder / SCORES), **named, **codes}
 
 
 def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
@@ -84,7 +85,7 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
             f"{record['data']['checksum'][:12]}, now it is {prepared.manifest['checksum'][:12]}; put the text back"
         )
     for name, written in (record.at("checksums") or {}).items():
-        if name != CHECKPOINT and prepared.manifest["files"].get(name, {}).get("sha256") != written:
+        if name not in (CHECKPOINT, SCORES) and prepared.manifest["files"].get(name, {}).get("sha256") != written:
             raise UsageError(
                 f"{prepared.folder / name} is not the one that {folder} was trained with; prepare the data with the "
                 "versions that its record names"

@@ -41,7 +41,8 @@ from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
 
 RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
 CHECKPOINT = "checkpoint"
-"""The name of the evaluated checkpoint among a record's ``checksums``; the others are files of the prepared data."""
+"""The name of the evaluated checkpoint among a record's ``checksums``; beside it stand ``scores.jsonl`` (not in records
+from before 2026-11-28) and files of the prepared data."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times as fast
 _FORMATS = FormatChecker(formats=())
 _VALIDATOR = Draft202012Validator(SCHEMA, format_checker=_FORMATS)

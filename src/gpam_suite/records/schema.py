@@ -46,7 +46,7 @@ def _finished(task: Task) -> dict[str, Any]:
 
 
 _ADDED_LATER: dict[str, Any] = {
-    "checksums": _map_of(_NAME, description="SHA-256 of the evaluated checkpoint, and of the dictionaries and codes"),
+    "checksums": _map_of(_NAME, description="SHA-256 of the evaluated checkpoint, its scores, dictionaries and codes"),
     "gradient_norms": _map_of(_NUMBER_OR_NULL, description="map/module to the median of its norm over the history"),
     "learned_scalars": _map_of(_NUMBER_OR_NULL, description="name/module to a learned lambda's last value"),
     KEY: {"type": "string", "description": "SHA-256 of the rest of the record"},

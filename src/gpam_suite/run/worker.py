@@ -106,7 +106,7 @@ def main(folder: Path, data: Path) -> None:
         "peak_bytes": _peak_bytes() if trains else None,  # that of an evaluation alone would be no training's
         "fast_products": products.state().told,
         "attention_backends": str(calibration.current()),
-        "checksums": checksums(prepared, best),
+        "checksums": checksums(prepared, best, folder),
     }
     write_atomically(outcome_file(folder), json.dumps(outcome))
 

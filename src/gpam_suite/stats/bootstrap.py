@@ -9,6 +9,7 @@ same units.
 :mod:`gpam_suite.stats.over_seeds` for the other question). :func:`hierarchical_bootstrap` draws both.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from gpam.errors import UsageError
 from gpam_suite.common.tasks import LM, RECALL, TASKS
+from gpam_suite.records import archives
 from gpam_suite.records.folder import SCORES, Record, read_scores
 
 RESAMPLES = 1000
@@ -100,11 +102,17 @@ def checked_scores(record: Record) -> tuple[str, np.ndarray, float] | None:
     ``scores.jsonl`` or without a number.
 
     Raises:
-        UsageError: it is not the number that the record holds.
+        UsageError: it is not the number that the record holds, or the file is not the one that it names.
     """
     found = _statistics(record)
     if found is None or record.headline is None:
         return None
+    written = record.at("checksums", SCORES)
+    if written and hashlib.sha256(archives.read_bytes(record.folder / SCORES)).hexdigest() != written:
+        raise UsageError(
+            f"{record.folder / SCORES} is not the file that was written with its record (by its SHA-256): restore it "
+            "from git, or delete the folder and run again."
+        )
     unit, statistics = found
     score = corpus_score(record["task"], statistics.sum(axis=0))
     if abs(score - record.headline) > _TOLERANCE * abs(record.headline):
