@@ -11,7 +11,7 @@ from torch import Tensor
 from gpam.attention import Site, build, mechanism_class, names, options_of, parts
 from gpam.attention.base import StackMemory
 
-HEADS, HEAD_DIM, LAYER = 4, 4, 1
+HEADS, HEAD_DIM, LAYER = 4, 3, 1
 EMBED = HEADS * HEAD_DIM
 PADDING = [[False, False, False, False, True], [True, False, False, False, False], [False] * 5]
 

@@ -84,6 +84,24 @@ def test_lemma_1_is_lemma_4_without_a_negative_branch_and_the_second_is_larger()
     assert four.right_hand_side.item() > one.right_hand_side.item()
 
 
+def test_both_bounds_of_two_branches_by_hand():
+    four, (x, w_q, _, w_k, w_neg, branches) = bounds(0.2, 0.5, 0.7)
+    rest, w_v = x - residual(x).row, head(0.2)[-1]
+    factors, spreads = (1.5, 0.7), [one.deviations.amax(-1) - one.deviations.amin(-1) for one in branches]
+    most = sum(factor * spread.max() for factor, spread in zip(factors, spreads, strict=True))
+    total = sum(factor * spread.sum() for factor, spread in zip(factors, spreads, strict=True))
+    size, value = composite_norm(rest), composite_norm(w_v)
+    assert four.before.item() == pytest.approx((2 * (most * total).sqrt() * size * value).item())
+    mapped = (w_neg @ w_k.T).abs().sum(0).max()
+    norms = ((w_q @ w_k.T).abs().sum(0).max(), w_q.abs().sum(0).max() * mapped)
+    gammas = [
+        spread.sum() / (2 * 2**0.5 * one.deviations.abs().sum(0).max())
+        for one, spread in zip(branches, spreads, strict=True)
+    ]
+    right = sum(factor * gamma * norm for factor, gamma, norm in zip(factors, gammas, norms, strict=True))
+    assert four.right_hand_side.item() == pytest.approx((4 * 2**0.5 * right * value * size**3 / 3**0.5).item())
+
+
 def test_large_scores_leave_the_assumption():
     found, _ = bounds(3.0, 0.0, 0.0)
     assert not found.assumption.item()

@@ -1,5 +1,7 @@
 """``attn_mask``, grouped keys and several targets over a prefix, for every mechanism, in float64."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from mechanism_cases import (
 )
 from torch.testing import assert_close
 
-from gpam.attention import Site, build, mechanism_class
+from gpam.attention import Site, build, mechanism_class, names
 from gpam.attention.functional import sum_of_softmaxes
 from gpam.errors import UsageError
 
@@ -62,6 +64,27 @@ def test_a_bias_is_added_to_the_scores_of_each_branch(name, need_weights):
     assert_close(output, torch.from_numpy(wanted @ v), **EXACT)
     if need_weights:
         assert_close(weights, torch.from_numpy(wanted), **EXACT)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if mechanism_class(name).takes_bias])
+def test_every_mechanism_adds_it(name):
+    """By the formula without one: the bias ``b_ij`` is the scores' share of more coordinates of queries and keys."""
+    called, given = Called((name, {})), inputs()
+    bias = torch.randn(5, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    with torch.no_grad():
+        output, weights = called(given, attn_mask=bias, need_weights=True)
+        assert_close(called(given, attn_mask=bias)[0], output, **EXACT)
+    if name in ("dagpam", "differential", "differential_v2"):  # whose maps are as wide as a head
+        return
+    width, one_hot = HEAD_DIM + 5, torch.eye(5, dtype=torch.float64).expand(3, HEADS, 5, 5)
+    wider = dataclasses.replace(
+        given,
+        q=torch.cat([given.q * (width / HEAD_DIM) ** 0.5, width**0.5 * one_hot], -1),
+        k=torch.cat([given.k, bias.T.expand(3, HEADS, 5, 5)], -1),
+    )
+    wanted = independent_call(called, wider)
+    assert_close(output, wanted[0], **EXACT)
+    assert_close(weights, wanted[1], **EXACT)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "reference"])

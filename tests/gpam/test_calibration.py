@@ -68,6 +68,21 @@ def test_every_kind_of_call_is_measured(monkeypatch):
         assert set(order) == own and len(order) == len(own)
 
 
+def test_the_quickest_comes_first(monkeypatch):
+    took, clock = {"batched": 3, "compiled": 2, "materialised": 1, "sdpa": 4}, [0]
+    stock = functional.sum_of_softmaxes
+
+    def timed(*given, backend, **options):
+        clock[0] += took[backend]
+        return stock(*given, backend="reference", **options)
+
+    monkeypatch.setattr(calibration.time, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(functional, "sum_of_softmaxes", timed)
+    monkeypatch.setattr(calibration, "TOKENS", 512)
+    monkeypatch.setattr(calibration, "REPEATS", 1)
+    assert all(order == sorted(order, key=took.get) for order in calibration.measure().fastest.values())
+
+
 def test_what_was_written_is_used(tmp_path, monkeypatch):
     there = calibration.of_machine().library
     one = kind(branches=1, target=9, source=9, causal=False, dropout=0.0)

@@ -62,6 +62,20 @@ def test_any_division_of_the_work_gives_the_same(kept, threads, monkeypatch):
         assert_matches_formula("compiled", target=21, source=9, **options, **FLOAT32)
 
 
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_probabilities_are_kept_where_there_is_room(most, monkeypatch):
+    monkeypatch.setattr(module, "KEPT_BYTES", most)
+    q, kept = torch.randn(1, 2, 200, 4, requires_grad=True), []
+
+    def noted(saved):
+        kept.append(saved.numel())
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(noted, lambda saved: saved):
+        softmax_attention(q, q, q, backend="compiled")
+    assert (max(kept) >= 2 * 200 * 200) == (most > 0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(shape=shapes())
 def test_random_shapes(shape):

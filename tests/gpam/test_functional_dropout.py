@@ -61,7 +61,7 @@ def test_the_mean_is_attention_without_dropout(backend, place):
     assert (error.abs() / standard_error).max() < 5
 
 
-@pytest.mark.parametrize("backend", ("materialised", "tiled", "reference"))
+@pytest.mark.parametrize("backend", ("batched", "materialised", "packed", "tiled", "reference"))
 def test_the_two_places_are_two_models(backend):
     """With equal queries and weights P = 0: one mask on P leaves it zero, a mask on each branch does not."""
     q, _, k, v, *_ = inputs()
@@ -69,6 +69,13 @@ def test_the_two_places_are_two_models(backend):
         seeded(1, q, q, k, v, 1.0, 1.0, dropout=0.3, dropout_on=place, backend=backend) for place in reversed(PLACES)
     )
     assert combined.abs().max() < 1e-12 and branches.abs().max() > 1e-3
+
+
+def test_beside_an_attn_mask_combined_dropout_is_combined():
+    q, _, k, v, *_ = inputs()
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
+    options = {"attn_mask": hidden, "dropout": 0.3, "dropout_on": "combined"}
+    assert seeded(1, q, q, k, v, 1.0, 1.0, **options).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("backend", FUSED)

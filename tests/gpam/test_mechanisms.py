@@ -9,6 +9,7 @@ import pytest
 import torch
 from mechanism_cases import (
     EMBED,
+    HEAD_DIM,
     HEADS,
     LAYER,
     ONE_DIRECTION,
@@ -203,6 +204,33 @@ def test_row_sum_at_the_start(name):
     assert_close(torch.as_tensor(mechanism.row_sum()).mean().item(), wanted)
 
 
+def test_what_is_learned_begins_as_its_source_says():
+    torch.manual_seed(0)
+    site, wide = Site(64, 4), Site(512, 8)
+    assert not build("attnscale", site).scale.any()
+    assert all((parameter == 1).all() for parameter in build("shaped", site).parameters())
+    assert (build("nap", site).gain == 1).all()
+    assert build("gated", wide).gate_proj.weight.std().item() == pytest.approx(0.02, rel=0.01)
+    second, bound = build("differential_v2", wide).query_second.weight, (6 / 1024) ** 0.5 / 2**0.5
+    assert second.abs().max() <= bound and second.std().item() == pytest.approx(bound / 3**0.5, rel=0.01)
+    of_heads = {"query_neg_init": "xavier", "query_neg_heads": "per_head"}
+    per_head, bound = build("dagpam", site, of_heads).query_neg, (6 / 32) ** 0.5
+    assert 0.9 * bound < per_head.abs().max() <= bound
+    assert per_head.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+    for share in (0.1, 0.5, 0.9):
+        options = {"lambdas": "trainable_convex", "lambda_pos": -share, "lambda_neg": -share}
+        assert build("dagpam", site, options).weight_neg.item() == pytest.approx(share, rel=1e-5)
+
+
+BOUNDS = {"softmax": (0, 1), "sigmoid": (0, 1), "coda": (-1, 1), "cog": (-1, 1), "centered": (-1, 1)}
+
+
+@pytest.mark.parametrize("name", [*BOUNDS, "differential_v2"])
+def test_bounds_of_a_weight_are_no_wider_than_the_formulas(name):
+    found = build(name, Site(EMBED, HEADS, "decoder", LAYER, 3)).weight_range()
+    assert tuple(map(float, found)) == BOUNDS.get(name, (-1, 1))
+
+
 def test_differential_starts_near_its_initial_lambda():
     for layer, initial in ((0, 0.2), (1, 0.8 - 0.6 * 2.718281828459045**-0.3)):
         torch.manual_seed(0)
@@ -230,10 +258,13 @@ def test_predicted_parameters(case, role):
         assert sum(p.numel() for p in build(name, site, options).parameters()) == predicted
 
 
+@pytest.mark.parametrize(("target", "source"), [(6, 6), (3, 7)])
 @every_case
-def test_predicted_flops(case):
+def test_predicted_flops(case, target, source):
     """Against torch's own count of the plain formula for one sentence."""
-    called, given = Called(case), inputs(target=6, batch=1)
+    if target != source and not stands_across(case[0]):
+        pytest.skip("stands in self attention only")
+    called, given = Called(case), inputs(target=target, source=source, batch=1)
     if called.mechanism.needs_every_layer:
         called.first(given.q, given.k, given.v_first)
     l1 = {torch.ops.aten._cdist_forward: lambda q, k, *_, out_shape=None, **__: 2 * q[0] * q[1] * k[1] * q[2]}
@@ -244,7 +275,7 @@ def test_predicted_flops(case):
         if called.name == "contranorm":
             (given.x @ given.x.mT) @ given.x  # its similarities, and the sum over them
     site = called.mechanism.site
-    assert called.mechanism.facts.flops(site, 6, 6, called.options) == counter.get_total_flops()
+    assert called.mechanism.facts.flops(site, target, source, called.options) == counter.get_total_flops()
 
 
 @every_name
@@ -318,6 +349,22 @@ def test_dropout(case, need_weights):
             assert_close(draws[0][1], weights, **EXACT)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("name", ["attnscale", "centered", "shaped", "gfsa", "coda", "cog", "nap", "non", "sigmoid"])
+def test_dropout_falls_on_the_weights(name, need_weights, monkeypatch):
+    """GFSA's on A, before it is squared."""
+    given, mechanism = inputs(), Called((name, {}), dropout=0.5).mechanism
+    mask = 2.0 * (torch.rand(3, HEADS, 5, 5, generator=torch.Generator().manual_seed(4), dtype=torch.float64) < 0.5)
+    wanted = (mechanism.weights(given.q, given.k) * mask) @ given.v
+    if name == "gfsa":
+        dropped = torch.softmax(given.q @ given.k.mT / HEAD_DIM**0.5, -1) * mask
+        _, first, second = map(parts.per_head, mechanism.factors)
+        wanted = first * dropped @ given.v + second * dropped @ (dropped @ given.v)
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda weights, p: weights * mask)
+    output, _ = mechanism.train()(given.q, given.k, given.v, need_weights=need_weights)
+    assert_close(output, wanted, **EXACT)
+
+
 def test_dropout_keeps_the_mean():
     called = Called(("sigmoid", {}), dropout=0.4)
     called.mechanism.train()
@@ -339,7 +386,7 @@ def test_unknown_option_and_wrong_value(case):
                 build(name, site, {option: "no such thing"})
         if hasattr(options_of(name), option) and field.metadata["minimum"] is not None:
             with pytest.raises(UsageError, match="wanted at least"):
-                build(name, site, {option: -5})
+                build(name, site, {option: field.metadata["minimum"] - (1 if isinstance(field.default, int) else 1e-9)})
 
 
 @every_name

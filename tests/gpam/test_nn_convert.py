@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from gpam.attention import Site, build
 from gpam.attention.base import Mechanism
+from gpam.attention.parts import merge_heads
 from gpam.errors import UsageError
 from gpam.nn import MultiheadAttention, convert
 from gpam.nn.hugging_face import attention
@@ -364,7 +365,8 @@ def test_other_mechanisms_in_gpt2(name, hf):
     model.train()
     loss = model(**inputs, labels=inputs["input_ids"]).loss
     loss.backward()
-    assert loss.isfinite() and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    own = [parameter for path, parameter in model.named_parameters() if ".gpam." in path]
+    assert loss.isfinite() and all(parameter.grad.isfinite().all() for parameter in own)
     assert copy.deepcopy(model).state_dict().keys() == model.state_dict().keys()
 
 
@@ -378,6 +380,17 @@ def test_dropout_is_the_models_and_the_refusals_are_sentences(hf):
     assert not torch.equal(model.train()(**inputs).logits, model(**inputs).logits)
     assert model.transformer.h[0].attn.gpam.site.dropout == model.config.attn_pdrop == 0.1
     assert torch.equal(model.eval()(**inputs).logits, model(**inputs).logits)
+
+
+@pytest.mark.parametrize("name", ["nap", "non"])
+@pytest.mark.parametrize("asked", [False, True])
+def test_by_transformers_interface_heads_are_joined_as_the_mechanism_does_it_and_weights_given(name, asked):
+    module = nn.Module()
+    module.gpam, module.is_causal = build(name, Site(16, 2)).eval(), False
+    q, k, v = (torch.randn(2, 2, 5, 8) for _ in range(3))
+    got, weights = attention(module, q, k, v, None, output_attentions=asked)
+    assert_close(got.flatten(2), module.gpam.after_heads(merge_heads(module.gpam(q, k, v)[0])))
+    assert (weights is not None) == asked
 
 
 def test_a_transformers_models_own_scale_and_bias_are_kept():

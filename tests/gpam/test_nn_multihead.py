@@ -350,6 +350,14 @@ def test_projections_begin_as_torchs_of_the_same_seed(name):
     assert all(torch.equal(ours.state_dict()[key], tensor) for key, tensor in theirs.state_dict().items())
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_mechanism_that_reads_the_input_is_given_the_input(batch_first):
+    layer, seen, x = MultiheadAttention(8, 2, "gated", batch_first=batch_first), [], torch.randn(3, 5, 8)
+    layer.mechanism.register_forward_pre_hook(lambda _, given, named: seen.append(named), with_kwargs=True)
+    layer(x, x, x)
+    assert torch.equal(seen[0]["query_input"], x if batch_first else x.transpose(0, 1))
+
+
 def test_a_call_that_is_refused_leaves_the_cache_as_it_was():
     layer, x, cache = MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(1, 4, 8), {}
     layer(x[:, :3], x[:, :3], x[:, :3], is_causal=True, cache=cache)

@@ -229,3 +229,11 @@ def test_other_precisions(dtype, tolerance, attention):
         own.zero_grad()
         got.sum().backward()
         assert all(parameter.grad.isfinite().all() for parameter in own.parameters())
+
+
+def test_a_mechanism_that_reads_the_input_is_given_the_input():
+    own = GPAMMultiheadAttention(MultiheadAttention(16, 4, self_attention=True), build("gated", Site(16, 4)))
+    seen, x = [], torch.randn(5, 3, 16)
+    own.mechanism.register_forward_pre_hook(lambda _, given, named: seen.append(named), with_kwargs=True)
+    own(x, x, x)
+    assert torch.equal(seen[0]["query_input"], x.transpose(0, 1))

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+from gpam_fairseq.trainer import adam, fast, products, switch
 from gpam_fairseq.trainer import cross_entropy as by_chunks
 from gpam_fairseq.trainer import dropout as fast_dropout
-from gpam_fairseq.trainer import fast, products, switch
 from gpam_fairseq.trainer.adam import fused_step
 from gpam_fairseq.trainer.dropout import dropout
 from gpam_fairseq.trainer.fast import fast_step, output_weight
@@ -26,6 +26,8 @@ from fairseq.trainer import Trainer
 
 from gpam.attention.backends import calibration
 from gpam.attention.backends.compiled import library
+
+LM = ["--task", "language_modeling", "--arch", "gpam_lm", *toy.sizes("decoder")]
 
 # ------------------------------------------------------------------------------------------------------------- dropout
 
@@ -111,6 +113,23 @@ def test_every_dropout_of_a_model_is_the_fast_one_and_evaluation_drops_nothing()
         model.train()(tokens)
 
 
+def test_dropout_of_attention_weights_is_the_fast_one():
+    """Of a mechanism that computes its weights; those of a sum of softmaxes are dropped by its backend."""
+    model = toy.build(*LM, "--attention", "sigmoid", "--dropout", "0", "--attention-dropout", "0.5")
+    tokens = torch.randint(4, 16, (3, 9))
+    with fast_step(), torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "dropout", None)
+        assert not torch.equal(model.train()(tokens)[0], model(tokens)[0])
+        assert torch.equal(model.eval()(tokens)[0], model(tokens)[0])
+
+
+def test_dropout_that_generation_retains_is_drawn():
+    model, tokens = toy.build(*LM, "--dropout", "0.5").eval(), torch.randint(4, 16, (3, 9))
+    model.make_generation_fast_(retain_dropout=True)
+    with fast_step(), torch.no_grad():
+        assert not torch.equal(model(tokens)[0], model(tokens)[0])
+
+
 # ------------------------------------------------------------------------------------------------------- cross entropy
 
 
@@ -192,6 +211,29 @@ def test_rows_of_evaluation_are_the_log_softmaxs():
     assert torch.allclose(found, wanted, rtol=1e-12)
 
 
+def test_the_gradient_of_three_losses_is_three_gradients():
+    leaves = [torch.randn(20, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)]
+    loss, _ = by_chunks.cross_entropy(*leaves, torch.randint(0, 30, (20,)), 0.1)
+    once = torch.autograd.grad(loss, leaves, retain_graph=True)
+    for one, three in zip(once, torch.autograd.grad(3 * loss, leaves), strict=True):
+        torch.testing.assert_close(three, 3 * one)
+
+
+def test_a_loss_of_its_own_or_by_token_is_left_to_fairseq():
+    class Doubled(CrossEntropyCriterion):
+        def compute_loss(self, *given, **options):
+            loss, _ = super().compute_loss(*given, **options)
+            return 2 * loss, 2 * loss
+
+    task = SimpleNamespace(target_dictionary=toy.dictionary())
+    model, target = toy.build(*LM).eval(), torch.randint(4, 16, (3, 9))
+    sample = {"net_input": {"src_tokens": target}, "target": target, "ntokens": 27}
+    with fast_step(), torch.no_grad():
+        assert CrossEntropyCriterion(task, False)(model, sample, reduce=False)[0].numel() == 27
+        one, two = (kind(task, False)(model, sample)[0] for kind in (CrossEntropyCriterion, Doubled))
+    torch.testing.assert_close(two, 2 * one)
+
+
 def test_a_second_derivative_is_refused_and_not_dropped():
     hidden, weight = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
     loss, _ = by_chunks.cross_entropy(hidden, weight, torch.tensor([0, 1, 2, 3]))
@@ -202,10 +244,14 @@ def test_a_second_derivative_is_refused_and_not_dropped():
 
 
 def test_an_output_layer_that_is_no_plain_product_is_left_to_fairseq():
-    lm = ["--task", "language_modeling", "--arch", "gpam_lm", *toy.sizes("decoder")]
-    assert output_weight(toy.build(*lm).decoder) is not None
-    assert output_weight(toy.build(*lm).half().decoder) is None
-    adaptive = toy.build(*lm, "--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "8")
+    decoder = toy.build(*LM).decoder
+    assert output_weight(decoder) is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        assert output_weight(decoder) is None
+    decoder.output_projection = torch.nn.Linear(32, 16)  # with a bias
+    assert output_weight(decoder) is None
+    assert output_weight(toy.build(*LM).half().decoder) is None
+    adaptive = toy.build(*LM, "--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "8")
     assert output_weight(adaptive.decoder) is None
 
 
@@ -240,6 +286,16 @@ def test_fused_adam_makes_fairseqs_updates(weight_decay):
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     assert [state["step"] for state in made[1][1].values()] == [state["step"] for state in made[0][1].values()]
     assert made[1][1][0].keys() == made[0][1][0].keys()
+
+
+@pytest.mark.parametrize(("amsgrad", "dtype"), [(True, torch.float32), (False, torch.bfloat16)])
+def test_an_adam_that_is_another_is_left_to_fairseq(amsgrad, dtype, monkeypatch):
+    calls = []
+    monkeypatch.setattr(adam, "_stock_step", lambda *_: calls.append(1))
+    parameter = torch.nn.Parameter(torch.ones(3, dtype=dtype))
+    parameter.grad = torch.ones_like(parameter)
+    fused_step(Adam([parameter], amsgrad=amsgrad))
+    assert calls == [1]
 
 
 # ------------------------------------------------------------------------------------------------------------ training

@@ -81,3 +81,12 @@ def test_bfloat16_is_no_tpu():
         parser = options.get_training_parser()
         arguments = ["data", "--task", "language_modeling", "--arch", "gpam_lm", *words]
         assert options.parse_args_and_arch(parser, arguments).tpu == tpu
+
+
+def test_a_checkpoint_remembers_patience_and_what_the_scale_has_counted():
+    scaler = SimpleNamespace(loss_scale=4.0, _iter=7, _last_rescale_iter=5)
+    trainer = SimpleNamespace(optimizer=SimpleNamespace(fp32_params=[torch.ones(2)], scaler=scaler))
+    state_dict = checkpoints._remembering(lambda _: {"extra_state": {}}, SimpleNamespace(best=1.5, num_runs=2))
+    kept = state_dict(trainer)["extra_state"]["gpam_suite"]
+    assert kept["early_stop"] == {"best": 1.5, "num_runs": 2}
+    assert kept["scaler"] == {"_iter": 7, "_last_rescale_iter": 5}

@@ -1,5 +1,9 @@
 """What ends a training that is wrong: attention that breaks its invariants, numbers that are none, another model."""
 
+import contextlib
+from types import SimpleNamespace
+
+from gpam_fairseq.trainer import invariants
 from gpam_fairseq.trainer.divergence import Diverged
 from gpam_fairseq.trainer.invariants import Violated, complaint
 
@@ -106,6 +110,18 @@ def test_a_violation_ends_training_naming_update_and_layer(base, monkeypatch):
     monkeypatch.setenv(CHECK_EVERY, "3")
     with pytest.raises(Violated, match=r"update 3: attention of decoder\.layers\.1\.self_attn \(DaGPAM\): a row's sum"):
         trained(base, "seed=2")
+
+
+def test_attention_is_checked_at_the_first_update_and_then_now_and_then(monkeypatch):
+    from fairseq.trainer import Trainer
+
+    asked = []
+    monkeypatch.setattr(Trainer, "train_step", lambda *_: None)
+    monkeypatch.setattr(invariants, "_asking", lambda _, update: asked.append(update) or contextlib.nullcontext())
+    with invariants.checked_attention(3):
+        for done in range(7):
+            Trainer.train_step(SimpleNamespace(get_num_updates=lambda done=done: done, get_model=lambda: None))
+    assert asked == [1, 3, 6]
 
 
 def test_watching_changes_no_bit_and_fairseq_is_left_as_it_was(base, monkeypatch):
