@@ -12,13 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gpam_fairseq.arguments import (
-    check_arguments,
-    missing_sentence,
-    parser_sentence,
-    sentence_for,
-    unread_sentence,
-)
+from gpam_fairseq.arguments import check_arguments, missing_sentence, parser_sentence, sentence_for, unread_sentence
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer.replacing import replaced
 from gpam_fairseq.trainer.steps import distributed_main, steps

@@ -63,7 +63,7 @@ def second_test(mirror, **files: str) -> list[str]:
 
 def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     longer = ["++fairseq.optimization.max_update=100", "++fairseq.lr_scheduler.warmup_updates=10"]
-    longer += ["++fairseq.dataset.validate_interval_updates=100"]
+    longer += ["++fairseq.dataset.validate_interval_updates=100", "++fairseq.checkpoint.save_interval_updates=100"]
     second = second_test(tmp_path / "text-nmt", cs="valid.cs", en="valid.en")
     cfg = tiny(tmp_path, *longer, "preprocessing.tokenizer=moses", *second, task="nmt")
     run_here(cfg)

@@ -636,14 +636,10 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     gradient = rows["Gradient norm of the query projections"]
     assert gradient.own == pytest.approx({seed: 0.2 * seed for seed in range(1, 8)})
     assert gradient.with_score[0] is None
-    assert gradient.with_score[1].rho == pytest.approx(1) and gradient.with_score[1].p_value == pytest.approx(
-        3 * 2 / 5040
-    )
+    assert gradient.with_score[1].rho == pytest.approx(1)
+    assert gradient.with_score[1].p_value == pytest.approx(3 * 2 / 5040)
     total = rows["Sum of a row, 1 + lambda+ - lambda-"]
-    assert (
-        total.own == pytest.approx({seed: 1.1 - 0.1 * seed for seed in range(1, 8)})
-        and total.base == {}
-        and total.difference is None
-    )
+    assert total.own == pytest.approx({seed: 1.1 - 0.1 * seed for seed in range(1, 8)})
+    assert total.base == {} and total.difference is None
     (table,) = (text for path, text in rendered(tmp_path).items() if path.suffix == ".md")
     assert "+1.00 (p 0.001)" in table

@@ -20,20 +20,22 @@ from gpam_suite.records.folder import HISTORY
 from gpam_suite.run.run import run
 
 
+def runs_of(task, folder):
+    """Runs of a task, with one that nothing stopped."""
+    made = Runs(task, folder)
+    made.never_killed()
+    return made
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A language model's runs, with one that nothing stopped."""
-    runs = Runs("lm", tmp_path_factory.mktemp("runs"))
-    runs.never_killed()
-    return runs
+    return runs_of("lm", tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.parametrize("task", ["lm", "nmt"])
 def test_a_killed_run_ends_with_the_bits_of_one_never_killed(task, request, tmp_path):
     """Killed while saving, between two names of a checkpoint, and while evaluating; tables too are compared."""
-    runs = request.getfixturevalue("runs") if task == "lm" else Runs(task, tmp_path)
-    if task != "lm":
-        runs.never_killed()
+    runs = request.getfixturevalue("runs") if task == "lm" else runs_of(task, tmp_path)
     kills = [
         Kill("saving", "os.rename", r"/checkpoint_last\.pt$", 2),
         Kill("evaluating", "os.rename", r"/scores\.jsonl$"),

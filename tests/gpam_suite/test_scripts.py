@@ -122,19 +122,24 @@ def test_a_model_of_ones_own_is_found_by_hydras_search_path(tmp_path, monkeypatc
     assert record.folder.parent.name == "my_dagpam-lambda_neg=0.3"
 
 
+def started_where_ctrl_c_is_heard(words, folder):
+    """Python with ``words``, and packages of ``folder`` before all others. Where the tests were started in the
+    background, they ignore Ctrl-C, and so would what they start."""
+    variables = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT / 'src'}"}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=variables)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("name", ["train.py", "tabulate.py", "doctor.py", "use.py", "soak.py", "gpam_fairseq"])
 def test_ctrl_c_in_the_first_second_ends_a_command_without_a_word(name, tmp_path):
     """It comes while the first package of others is imported, here an empty one that sends it to itself."""
     for foreign in ("torch", "hydra", "omegaconf", "rich", "yaml", "numpy", "fairseq"):
         (tmp_path / f"{foreign}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     words = ["-m", "gpam_fairseq", "train"] if name == "gpam_fairseq" else [str(ROOT / "scripts" / name), "x"]
-    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
-    # Where the tests were started in the background, they ignore it, and so would what they start.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=variables)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    ended = started_where_ctrl_c_is_heard(words, tmp_path)
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
@@ -142,12 +147,7 @@ def test_a_program_that_imports_the_plugin_keeps_its_own_ctrl_c(tmp_path):
     """Started by ``python -m``, as the plugin's own commands are."""
     program = "sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
     (tmp_path / "mine.py").write_text(f"import gpam_fairseq, signal, sys\n{program}\n")
-    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert subprocess.run([sys.executable, "-m", "mine"], check=False, env=variables).returncode == 0
-    finally:
-        signal.signal(signal.SIGINT, before)
+    assert started_where_ctrl_c_is_heard(["-m", "mine"], tmp_path).returncode == 0
 
 
 def test_a_script_of_another_tree_is_one_sentence(tmp_path):

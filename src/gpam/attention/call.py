@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention import parts
-from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by, hides_only
+from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by, hides_only, within_range
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
 from gpam.tracing import runs_as_called
@@ -47,9 +47,8 @@ class Masks:
         scores, bias = parts.scaled_scores(q, k), self.bias
         if bias is None:
             return scores
-        # As in backend "sdpa"; the sum may leave the range of half precision too.
         wide = torch.promote_types(torch.promote_types(scores.dtype, bias.dtype), torch.float32)
-        return (scores.to(wide) + bias).clamp(min=torch.finfo(scores.dtype).min).to(scores.dtype)
+        return within_range(scores.to(wide) + bias, scores.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

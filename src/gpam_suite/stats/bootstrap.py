@@ -9,7 +9,6 @@ same units.
 :mod:`gpam_suite.stats.over_seeds` for the other question). :func:`hierarchical_bootstrap` draws both.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import sha256
 from gpam_suite.common.tasks import LM, RECALL, TASKS
 from gpam_suite.records import archives
 from gpam_suite.records.folder import SCORES, Record, read_scores
@@ -108,7 +108,7 @@ def checked_scores(record: Record) -> tuple[str, np.ndarray, float] | None:
     if found is None or record.headline is None:
         return None
     written = record.at("checksums", SCORES)
-    if written and hashlib.sha256(archives.read_bytes(record.folder / SCORES)).hexdigest() != written:
+    if written and sha256(archives.read_bytes(record.folder / SCORES)) != written:
         raise UsageError(
             f"{record.folder / SCORES} is not the file that was written with its record (by its SHA-256): restore it "
             "from git, or delete the folder and run again."

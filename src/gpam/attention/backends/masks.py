@@ -19,6 +19,12 @@ def bias_of(attn_mask: Tensor | None) -> Tensor | None:
     return attn_mask.masked_fill(hidden_by(attn_mask), 0)
 
 
+def within_range(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """``scores`` in ``dtype``: what lies below its range becomes its least finite number, where half precision would
+    make ``-inf`` of it, and NaN of a row of nothing else."""
+    return scores.clamp(min=torch.finfo(dtype).min).to(dtype)
+
+
 def hides_only(attn_mask: Tensor) -> Tensor:
     """Bool, without dimensions: whether a mask of floats adds nothing to any score that it does not hide."""
     return (bias_of(attn_mask) == 0).all()

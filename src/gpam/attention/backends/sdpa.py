@@ -1,9 +1,9 @@
 """Backend "sdpa": one call of PyTorch's fused softmax attention a branch, weighted and summed."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gpam.attention.backends.masks import within_range
 from gpam.attention.backends.problem import Problem
 from gpam.errors import UsageError
 
@@ -22,9 +22,7 @@ def sdpa(problem: Problem) -> Tensor:
         # Rows that see nothing attend everywhere and are zeroed below, so that no kernel meets a row of only -inf.
         mask = visible | hidden
         if (bias := problem.bias) is not None:
-            dtype = problem.values.dtype
-            # A large negative number of a wider type would be -inf in half precision, and a row of them NaN.
-            mask = bias.clamp(min=torch.finfo(dtype).min).to(dtype).masked_fill(~mask, float("-inf"))
+            mask = within_range(bias, problem.values.dtype).masked_fill(~mask, float("-inf"))
     total: Tensor | None = None
     for branch, query in enumerate(problem.queries):
         out = F.scaled_dot_product_attention(

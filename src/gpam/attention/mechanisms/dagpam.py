@@ -187,14 +187,13 @@ class DaGPAM(Mechanism):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
         """What was saved while the one number of both lambdas had two names is read as well."""
         names = f"{prefix}lambda_pos", f"{prefix}lambda_neg"
-        if self.options.lambdas == "trainable_equal" and all(name in state_dict for name in names):
-            one, other = (state_dict[name] for name in names)
-            if one.dim() == other.dim() == 0:  # of any other torch complains
-                if not torch.equal(one, other):
-                    raise UsageError(
-                        f"lambdas 'trainable_equal': got a state of {one:g} and {other:g}, wanted one number"
-                    )
-                del state_dict[names[1]]
+        saved = [state_dict[name] for name in names if name in state_dict]
+        two_numbers = len(saved) == 2 and all(tensor.dim() == 0 for tensor in saved)
+        if self.options.lambdas == "trainable_equal" and two_numbers:  # of any other state torch complains
+            one, other = saved
+            if not torch.equal(one, other):
+                raise UsageError(f"lambdas 'trainable_equal': got a state of {one:g} and {other:g}, wanted one number")
+            del state_dict[names[1]]
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def negative_query(self, q: Tensor) -> Tensor:
