@@ -15,7 +15,7 @@ from scipy import integrate, special, stats
 from gpam_suite.common.files import write_atomically
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
-from gpam_suite.records.folder import append_history
+from gpam_suite.records.folder import Record, append_history
 from gpam_suite.report.claims import claim_parts, render_claims, verdicts
 from gpam_suite.report.page import build
 from gpam_suite.report.panels.alignment import by_length, sentences
@@ -35,6 +35,7 @@ from gpam_suite.stats.claim import (
     TRAINING_UNKNOWN,
     last_gain,
 )
+from gpam_suite.stats.curves import scored_update
 from gpam_suite.stats.over_seeds import equivalence
 
 EFFECT = math.log(108.26 / 106.38)
@@ -377,11 +378,31 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     aggregates = read_aggregates(tmp_path)
     scores = parts_of(tmp_path, said)["scores-lm_ptb"]
     protocol = "unit word, context_window 0, tokens_per_sample 64, split test, checkpoint best"
-    assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")
+    assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")  # no validation is known
     assert "| Softmax | 7 |" in scores and partial["model_label"] not in scores  # one seed of seven
     (whole,) = (one for one in aggregates if one.experiment == "lm_ptb")
     assert [row.model for row in claims.compared(whole, said).rows] == ["softmax", "dagpam_trainable"]
     assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
+
+
+def test_below_the_scores_stands_which_update_was_scored(tmp_path):
+    """Of the lowest validation loss, of equals the later; the last where that is evaluated."""
+
+    def validated(rows, *losses):
+        for record in (record for row in rows for record in row.records):
+            for update, bits in zip((100, 180, 200), losses, strict=True):
+                append_history(record.folder, {"update": update, "split": "valid", "loss_bits": bits})
+
+    said = {"lm_ptb": experiment(tmp_path, seven(0.02))}
+    softmax, model = next(one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb").rows
+    validated([softmax], 7.0, 6.5, 6.6)
+    validated([model], 7.0, 6.5, 6.5)
+    assert "\n\nScored checkpoints: update 180 of Softmax; update 200 of " in parts_of(tmp_path, said)["scores-lm_ptb"]
+    validated([softmax, model], 7.0, 6.4, 6.5)  # the same updates once more: later rows count
+    assert parts_of(tmp_path, said)["scores-lm_ptb"].endswith("\n\nScored checkpoints: update 180 of every model.\n")
+    run = model.records[0]
+    last = Record(run.folder, run.data | {"protocol": run["protocol"] | {"checkpoint": "last"}, "updates": 200})
+    assert (scored_update(run), scored_update(last)) == (180, 200)
 
 
 def test_an_arm_that_is_called_like_another_is_not_compared_before_its_own_seeds(tmp_path):

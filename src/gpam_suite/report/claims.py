@@ -8,7 +8,7 @@ import yaml
 
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
-from gpam_suite.common.formatting import MISSING, number, p_number, percent
+from gpam_suite.common.formatting import MISSING, listed, number, p_number, percent
 from gpam_suite.common.markup import markdown
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
@@ -16,6 +16,7 @@ from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, short_table
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
+from gpam_suite.stats.curves import scored_update
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
@@ -126,7 +127,18 @@ def _tests(found: Finding) -> str:
 
 
 def _scores(shown: Aggregate) -> str:
-    return f"{short_table(shown)}\n{protocol(shown)}\n"
+    return "\n\n".join(filter(None, [f"{short_table(shown)}\n{protocol(shown)}", _scored(shown)])) + "\n"
+
+
+def _scored(shown: Aggregate) -> str:
+    """After how many updates each model's scored checkpoints were saved."""
+    found: dict[str, list[str]] = {}
+    for row in shown.rows:
+        if updates := row.by_seed(scored_update).values():
+            ends = dict.fromkeys(map(formatting.count, (min(updates), max(updates))))
+            found.setdefault(" to ".join(ends), []).append(row.label)
+    of = [f"update {ends} of {listed(labels) if len(found) > 1 else 'every model'}" for ends, labels in found.items()]
+    return f"Scored checkpoints: {'; '.join(of)}." if of else ""
 
 
 def _second_test(shown: Aggregate) -> str:

@@ -7,7 +7,7 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.records.history_rows import mean_of
 from gpam_suite.records.metrics import METRICS
-from gpam_suite.stats.curves import perplexity
+from gpam_suite.stats.curves import perplexity, scored_update
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")
 _COLLAPSE = {
@@ -35,6 +35,10 @@ _FIELDS = {
         "protocol.references",
     ),
     "updates": ("updates of training", "updates"),
+    "scored_update": (
+        "update of the scored checkpoint: of the lowest validation loss, to three decimals; of equals the later",
+        "scored_update",
+    ),
     "parameters": ("parameters in all", "parameters.total"),
     "parameters_mechanism": ("of these, what the mechanism adds to softmax", "parameters.mechanism"),
     "train_flops_per_token": ("floating-point operations of training, a token, counted", "flops.train_per_token"),
@@ -104,6 +108,8 @@ def _value(record: Record, place: str) -> Any:
     first, *rest = place.split(".")
     if first == "gradient_norms":
         return mean_of(record.at(first), *rest)
+    if first == "scored_update":
+        return scored_update(record)
     if first in _LAMBDAS:
         learned, how = record.at("learned_scalars"), record["options"].get("lambdas", "fixed")
         shared = how == "trainable_equal"  # one number for both

@@ -35,6 +35,15 @@ def perplexity(row: Mapping[str, Any]) -> float | None:
     return row.get("token_perplexity") if row.get("nll_bits") is None else 2 ** row["nll_bits"]
 
 
+def scored_update(record: Record) -> int | None:
+    """The update whose checkpoint is scored. The best is that of the lowest validation loss, which fairseq rounds to
+    three decimals, of equals the later; None where no validation is known."""
+    if record.at("protocol", "checkpoint") == "last":
+        return record["updates"]
+    losses = {row["update"]: row["loss_bits"] for row in read_history(record.folder, "valid") if "loss_bits" in row}
+    return min(losses, key=lambda update: (losses[update], -update), default=None)
+
+
 def learning_curve(row: Row) -> Curve | None:
     """The curve over the finished seeds, at the updates all of them validated at; None below two such updates."""
     seeds = [validation(record) for record in row.finished]
