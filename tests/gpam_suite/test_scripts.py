@@ -206,6 +206,14 @@ def test_nothing_is_published_where_one_folder_is_none(tmp_path, monkeypatch, co
     assert code == 2 and f"got {tmp_path}/nowhere, wanted a results folder" in said
 
 
+@pytest.mark.parametrize("script", ["analyse.py", "perturb.py"])
+def test_nothing_is_looked_at_for_a_page_that_is_somebody_elses(script, tmp_path, command):
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    code, _, said = command(script, f"results={tmp_path}")
+    assert code == 2 and "README.md is not a page of results" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
 def test_no_tables_of_a_folder_that_is_not_there(tmp_path, command):
     (tmp_path / "local" / "runs").mkdir(parents=True)
     code, _, said = command("tabulate.py", tmp_path / "locl")

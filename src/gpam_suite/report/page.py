@@ -51,8 +51,12 @@ def refuse_other_folder(results: Path) -> None:
         raise UsageError(f"got {results}, wanted a results folder: one of {', '.join(_PARTS)} is in it")
 
 
-def _refuse_other_page(results: Path) -> None:
-    """Nothing is written over where somebody keeps something else."""
+def refuse_other_page(results: Path) -> None:
+    """Raise UsageError where somebody keeps another page: nothing is written over."""
+    if results.resolve() == PUBLISHED:
+        raise UsageError(
+            f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
+        )
     page = results / "README.md"
     if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_OPENING):
         raise UsageError(f"{page} is not a page of results, and would be written over: move it, or name another folder")
@@ -68,12 +72,8 @@ def build(results: Path) -> list[Path]:
         UsageError: no results folder, or one whose page is not ours: the published results, or any other.
     """
     results = Path(results)
-    if results.resolve() == PUBLISHED:
-        raise UsageError(
-            f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
-        )
+    refuse_other_page(results)
     refuse_other_folder(results)
-    _refuse_other_page(results)
     read, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
