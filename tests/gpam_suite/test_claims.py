@@ -403,6 +403,9 @@ def test_below_the_scores_stands_which_update_was_scored(tmp_path):
     run = model.records[0]
     last = Record(run.folder, run.data | {"protocol": run["protocol"] | {"checkpoint": "last"}, "updates": 200})
     assert (scored_update(run), scored_update(last)) == (180, 200)
+    assert scored_update(Record(run.folder, run.data | {"status": "diverged"})) is None
+    append_history(run.folder, {"update": 220, "split": "valid", "loss_bits": None})  # which was no number
+    assert scored_update(run) == 180
 
 
 def test_an_arm_that_is_called_like_another_is_not_compared_before_its_own_seeds(tmp_path):

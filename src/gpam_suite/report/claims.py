@@ -127,18 +127,18 @@ def _tests(found: Finding) -> str:
 
 
 def _scores(shown: Aggregate) -> str:
-    return "\n\n".join(filter(None, [f"{short_table(shown)}\n{protocol(shown)}", _scored(shown)])) + "\n"
+    return f"{short_table(shown)}\n{protocol(shown)}\n{_scored(shown)}"
 
 
 def _scored(shown: Aggregate) -> str:
-    """After how many updates each model's scored checkpoints were saved."""
+    """A paragraph on the updates that each model's scored checkpoints are of; nothing where none is known."""
     found: dict[str, list[str]] = {}
     for row in shown.rows:
         if updates := row.by_seed(scored_update).values():
             ends = dict.fromkeys(map(formatting.count, (min(updates), max(updates))))
             found.setdefault(" to ".join(ends), []).append(row.label)
     of = [f"update {ends} of {listed(labels) if len(found) > 1 else 'every model'}" for ends, labels in found.items()]
-    return f"Scored checkpoints: {'; '.join(of)}." if of else ""
+    return f"\nScored checkpoints: {'; '.join(of)}.\n" if of else ""
 
 
 def _second_test(shown: Aggregate) -> str:

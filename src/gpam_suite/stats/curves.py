@@ -37,10 +37,13 @@ def perplexity(row: Mapping[str, Any]) -> float | None:
 
 def scored_update(record: Record) -> int | None:
     """The update whose checkpoint is scored. The best is that of the lowest validation loss, which fairseq rounds to
-    three decimals, of equals the later; None where no validation is known."""
+    three decimals, of equals the later; None of a run that was lost, or where no validation is known."""
+    if record["status"] != "finished":
+        return None
     if record.at("protocol", "checkpoint") == "last":
         return record["updates"]
-    losses = {row["update"]: row["loss_bits"] for row in read_history(record.folder, "valid") if "loss_bits" in row}
+    rows = read_history(record.folder, "valid")
+    losses = {row["update"]: row["loss_bits"] for row in rows if row.get("loss_bits") is not None}
     return min(losses, key=lambda update: (losses[update], -update), default=None)
 
 
