@@ -72,8 +72,8 @@ def build(results: Path) -> list[Path]:
         UsageError: no results folder, or one whose page is not ours: the published results, or any other.
     """
     results = Path(results)
-    refuse_other_page(results)
     refuse_other_folder(results)
+    refuse_other_page(results)
     read, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
