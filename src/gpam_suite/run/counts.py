@@ -50,9 +50,11 @@ def train_flops_per_token(model: nn.Module, target: float, source: float | None 
             operations += 2 * (module.q_proj.weight.numel() + module.out_proj.weight.numel()) * tokens
             operations += 2 * (module.k_proj.weight.numel() + module.v_proj.weight.numel()) * keys
         elif isinstance(module, nn.Linear) and not {"self_attn", "encoder_attn"} & {*name.split(".")}:
-            operations += 2 * module.weight.numel() * tokens
-        elif isinstance(module, nn.RNNCellBase):
-            operations += 2 * (module.weight_ih.numel() + module.weight_hh.numel()) * tokens
+            once = name.endswith(("encoder_hidden_proj", "encoder_cell_proj"))  # a recurrent decoder's first state
+            operations += 2 * module.weight.numel() * (1 if once else tokens)
+        elif isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+            weights = (weight for key, weight in module.named_parameters() if key.startswith("weight"))
+            operations += 2 * sum(weight.numel() for weight in weights) * tokens
         elif getattr(module, "share_input_output_embed", False) and not hasattr(module, "output_projection"):
             operations += 2 * module.embed_tokens.weight.numel() * tokens  # a recurrent decoder's, tied
     return (1 + BACKWARD) * operations / target
