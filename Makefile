@@ -18,6 +18,11 @@ override GIVEN := $(foreach A,$(.VARIABLES),$(if $(filter command,$(firstword $(
 ifneq ($(filter-out $(SETTINGS),$(GIVEN)),)
 $(error unknown setting '$(firstword $(filter-out $(SETTINGS),$(GIVEN)))', wanted some of $(SETTINGS))
 endif
+# of two settings alike, one that is not the target's would be passed over
+override PASSED_OVER := $(if $(filter reproduce-% sweep-lambda,$(MAKECMDGOALS)),MODEL EXPERIMENT) $(if $(filter reproduce-ptb,$(MAKECMDGOALS)),MODELS SEEDS SCALE)
+ifneq ($(filter $(PASSED_OVER),$(GIVEN)),)
+$(error $(firstword $(filter $(PASSED_OVER),$(GIVEN))) is no setting of $(firstword $(filter reproduce-% sweep-lambda,$(MAKECMDGOALS))); make help lists those that are)
+endif
 $(foreach setting,$(SETTINGS),$(eval override $(setting) := $$(value $(setting))))
 export $(SETTINGS)
 

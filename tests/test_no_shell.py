@@ -109,6 +109,17 @@ def test_a_setting_that_make_does_not_declare_is_refused(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [("reproduce-lm", "MODEL=dagpam"), ("sweep-lambda", "EXPERIMENT=lm_laptop"), ("reproduce-ptb", "SEEDS=1")],
+)
+def test_a_setting_of_another_target_is_not_passed_over(target, given, tmp_path):
+    command = ["make", f"--file={ROOT / 'Makefile'}", target, given]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert f"{given.partition('=')[0]} is no setting of {target}" in ended.stderr
+
+
 def test_the_environment_does_not_replace_makes_own_words(tmp_path):
     variables = {**os.environ, "RUN": f"touch {tmp_path}/was_here;", "MORE": f"touch {tmp_path}/was_here;"}
     command = ["make", "-e", "--dry-run", f"--file={ROOT / 'Makefile'}", "compare"]

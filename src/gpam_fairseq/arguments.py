@@ -92,7 +92,10 @@ def unread_sentence(error: Exception) -> str | None:
 
 def missing_sentence(command: str, error: OSError) -> str:
     """What is missing or cannot be read; of its data fairseq looks for the folder or a dictionary first."""
-    path = Path(str(error.filename or ""))
+    if error.filename is None:  # raised by fairseq itself: a sentence, or the path alone
+        said = str(error)
+        return said if " " in said else f"no file or folder {said}"
+    path = Path(str(error.filename))
     dictionary = path.match("dict*.txt")
     if command == "preprocess" or not isinstance(error, FileNotFoundError) or not (dictionary or not path.suffix):
         return str(error)

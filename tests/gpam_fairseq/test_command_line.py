@@ -172,6 +172,11 @@ MISTAKES = {
         ["train", "--arch", "gpam_nmt", "--task", "translatoin"],
         r"argument --task: got 'translatoin'; did you mean 'translation'\?",
     ),
+    "a folder of the user's": ([*NMT, "--user-dir", "mine"], "no file or folder .*/mine"),
+    "a part of the data": (
+        [*LANGUAGE_MODEL, "--task", "language_modeling", "--valid-subset", "vaild"],
+        r"Dataset not found: vaild \(.*\)",
+    ),
     "no batch": (["train", "--arch", "gpam_nmt"], "Must specify batch size .* --max-tokens or --batch-size"),
     "generate without a path": (["generate"], NO_MODEL),
     "interactive without a path": (["interactive"], NO_MODEL),

@@ -173,6 +173,11 @@ def test_every_command_imports_the_suite_before_packages_of_others():
     ("script", "words", "sentence"),
     [
         ("plan.py", ["device=h10"], "did you mean 'h100'"),
+        (
+            "plan.py",
+            ["model=dagpan"],
+            "unknown model 'dagpan'; did you mean 'dagpam'? (wanted one of attnscale, centered,",
+        ),
         ("search.py", ["trials=0"], "trials: got 0"),
         ("ngram.py", ["ngram=0"], "ngram: got 0, wanted a whole number of at least 1"),
         ("benchmark.py", ["cases=defalt"], "did you mean 'default'"),
@@ -184,6 +189,7 @@ def test_every_command_imports_the_suite_before_packages_of_others():
             "lambda_neg=1/seed1 is not the folder of a run",
         ),
         ("analyse.py", ["parts=[run]"], "did you mean 'runs'?"),
+        ("evaluate.py", ["run=anna's"], "run: anna's is not the folder of a run"),
         ("perturb.py", ["kinds=[droped]"], "kinds: got 'droped'"),
         ("perturb.py", ["results=."], "got ., which has no runs"),
         ("wandb_report.py", ["gpam", "x"], "got 'gpam', wanted <entity>/<project>"),
@@ -212,6 +218,13 @@ def test_nothing_is_looked_at_for_a_page_that_is_somebody_elses(script, tmp_path
     code, _, said = command(script, f"results={tmp_path}")
     assert code == 2 and "README.md is not a page of results" in said
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_nothing_is_looked_at_for_an_experiment_that_is_none(tmp_path, command):
+    (tmp_path / "runs").mkdir()
+    code, _, said = command("analyse.py", f"results={tmp_path}", "only=lm_pbt")
+    assert code == 2 and "No runs of experiment 'lm_pbt'" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_no_tables_of_a_folder_that_is_not_there(tmp_path, command):

@@ -19,7 +19,7 @@ from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import SPLIT, Text, pairs_given, pairs_of, texts
-from gpam_suite.records.folder import Record
+from gpam_suite.records.folder import Record, read_records
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "depth", "runs")
@@ -37,6 +37,8 @@ def analyse(cfg: DictConfig) -> list[Path]:
     for task, count in mapping(cfg.texts, "texts").items():
         whole_number(count, 1, f"texts.{task}")
     results, written = Path(cfg.results), []
+    if cfg.only and "runs" in parts:
+        read_records(results, cfg.only)  # a name that is none is told before the other parts are looked at
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
     if "hulls" in parts:
         written.append(analyse_hulls(results))

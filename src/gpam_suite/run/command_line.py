@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -85,7 +86,8 @@ def as_hydra_takes_it(word: str) -> str:
     name, _, value = word.partition("=")
     if name in _TEXTS:
         as_it_is = value in ("", "null") or value.startswith(("'", '"')) or ("," in value and "=" not in value)
-        return word if as_it_is else f"{name}='{value}'"
+        quoted = value.replace("'", "\\'")
+        return word if as_it_is else f"{name}='{quoted}'"
     return f"++{word}" if word.startswith("fairseq.") else word
 
 
@@ -143,7 +145,9 @@ def _hydra_sentence(error: HydraException, config_name: str) -> str:
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        known = error.options or [path.stem for path in sorted((CONFIGS / group).glob("*.yaml"))]
+        fairseqs = ConfigStore.instance().repo.get(group, {})  # it registers its own models where Hydra finds ours
+        ours = [path.stem for path in sorted((CONFIGS / group).glob("*.yaml"))]
+        known = [name for name in error.options or ours if name in ours or f"{name}.yaml" not in fairseqs]
         return (
             f"unknown {group or 'configuration'} '{name}'{did_you_mean(name, known)} (wanted one of {', '.join(known)})"
         )
