@@ -1,5 +1,6 @@
 """The scripts as a user calls them: exit codes, and one sentence instead of a traceback."""
 
+import io
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from gpam_suite.common.places import ROOT
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
-from gpam_suite.run.command_line import _meant_key
+from gpam_suite.run.command_line import _meant_key, guarded
 from gpam_suite.tools.doctor import lines
 
 OWN = sys.stdlib_module_names
@@ -249,6 +250,12 @@ def test_a_multirun_goes_on_after_a_bad_member_and_is_logged_offline(tmp_path, c
         assert "paths." not in record["command"]
     assert command("tabulate.py", tmp_path / "results")[0] == 0
     assert (tmp_path / "results" / "tables" / "local_lm.md").exists()
+
+
+def test_where_the_output_is_not_utf_8_the_rest_is_shown(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert guarded(lambda: print("95.13 ± 0.95", flush=True)) == 0
+    assert sys.stdout.buffer.getvalue() == b"95.13 ? 0.95\n"
 
 
 def test_doctor_says_what_is_here():

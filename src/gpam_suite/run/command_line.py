@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import shutil
@@ -95,6 +96,8 @@ def guarded(work: Callable[[], Any], config_name: str = "train") -> int:
     """Do ``work`` and return the exit code; a mistake of the user's is printed as one sentence. ``config_name`` is the
     configuration that the command composes."""
     ctrl_c_raises()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where it is not UTF-8, a dash is shown as "?"
     try:
         work()
     except UsageError as error:
