@@ -28,6 +28,7 @@ from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
 from gpam_suite.config.trust import guarded_composition
 
+log = logging.getLogger(__name__)
 USAGE_ERROR = 2
 _TEXTS = ("run", "output", "results", "only", "dataset.folder", "paths.results", "paths.data", "paths.mirror")
 """Options that name a folder or an experiment."""
@@ -50,7 +51,7 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             # a process that has yet to load our repairs of fairseq could not read: so it adds them to a copy.
             Singleton.set_state(Singleton.get_state())
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # the other members go on, then Hydra raises the first failure
-            with stopped_with_parent():
+            with stopped_with_parent(), _told_of_a_member():
                 return work(cfg)
         codes.append(guarded(lambda: work(cfg), config_name))
         return None
@@ -71,6 +72,16 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
     sys.exit(guarded(application, config_name) or max(codes, default=0))
+
+
+@contextlib.contextmanager
+def _told_of_a_member() -> Iterator[None]:
+    """Of several failures in a multirun Hydra tells the first alone."""
+    try:
+        yield
+    except (UsageError, RunFailed) as error:
+        log.error("%s: %s", " ".join(HydraConfig.get().overrides.task), shown(" ".join(str(error).split())))
+        raise
 
 
 def _register_resolvers() -> None:
