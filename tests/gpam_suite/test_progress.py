@@ -41,6 +41,11 @@ def test_status_before_and_after(running, tmp_path):
         assert row(lost.folder)[1] == status
 
 
+def test_a_run_that_was_stopped_is_not_under_way(running):
+    (running / "outcome.json").write_text('{"status": "stopped", "reason": "saved at update 60 of 600"}')
+    assert row(running)[1] == "stopped"
+
+
 def test_time_left_is_said_from_the_first_row():
     first, second = {"update": 2, "train_seconds": 6.0}, {"update": 4, "train_seconds": 2.0}
     assert seconds_left([], 10) is None

@@ -1,6 +1,8 @@
 """Names in a run's folder, and what a run and its worker say to each other."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 CONFIG, CHECKPOINTS, OUTCOME, WORKER_LOG = "config.yaml", "checkpoints", "outcome.json", "train.log"
 BACKENDS = "backends.json"  # what attention's backends are chosen by, from the first start on
@@ -18,3 +20,9 @@ def rank_log(folder: Path, rank: int) -> Path:
 def outcome_file(folder: Path, rank: int = 0) -> Path:
     """Where process ``rank`` says how it ended: ``status``, ``reason``, and all that was found where it finished."""
     return folder / (OUTCOME if rank == 0 else f"outcome-rank{rank}.json")
+
+
+def read_outcome(folder: Path, rank: int = 0) -> dict[str, Any] | None:
+    """What :func:`outcome_file` says; None where it is not there."""
+    path = outcome_file(folder, rank)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -13,7 +13,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, duration, number
 from gpam_suite.common.sections import Section, Table
-from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.config.run_paths import CONFIG, read_outcome
 from gpam_suite.records.folder import HISTORY, RECORD, read_history, read_record
 
 HEAD = ("Member", "Status", "Update", "Loss (bits)", "Validation", "Left")
@@ -63,12 +63,15 @@ def _planned_updates(path: Path) -> int:
 
 
 def _status(folder: Path) -> str:
-    """That of the record, unless the run was started again since."""
+    """That of the record, unless the run was started again since; before there is one, how its worker ended."""
     started, *others = (
         path.stat().st_mtime if path.is_file() else 0.0 for path in (folder / CONFIG, folder / RECORD, folder / HISTORY)
     )
     if others[0] >= started:
         return read_record(folder)["status"]
+    outcome = read_outcome(folder)  # removed when it is started again
+    if outcome is not None and outcome["status"] != "finished":
+        return outcome["status"]
     quiet = time.time() - max(started, others[1])
     return "running" if quiet < SILENT else f"silent for {duration(quiet)}"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import json
 import logging
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, outcome_file, rank_log
+from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, rank_log, read_outcome
 from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.data.second_test import keep_second_test, second_test_file
 from gpam_suite.evaluate.limits import check_lengths
@@ -101,7 +100,7 @@ def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -
         while (ended := first_ended(started, _LOOK_EVERY)) is None:
             if not asked_to_stop.is_set() and progress.look():
                 tracker.update()
-    outcome, code = _outcome(folder, ended.rank), ended.process.returncode
+    outcome, code = read_outcome(folder, ended.rank), ended.process.returncode
     if asked_to_stop.is_set():
         stopped = outcome is not None and outcome["status"] == "stopped"
         raise Preempted(outcome["reason"] if stopped else "it goes on from its last checkpoint")
@@ -129,11 +128,6 @@ def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:
         raise Preempted(f"process {place.rank} of {place.world}: the first one says how far the run was")
     if failed:
         raise RunFailed(f"process {place.rank} of {place.world}: {worker.last_words()} (log: {worker.log})")
-
-
-def _outcome(folder: Path, rank: int) -> dict[str, Any] | None:
-    path = outcome_file(folder, rank)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _remove_outcomes(folder: Path) -> None:
