@@ -1,6 +1,7 @@
 """``make analyse`` and ``make perturb`` on a trained run: numbers, figures, page; what they say where they cannot."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -19,7 +20,7 @@ from gpam_suite.inside.perturb.perturb_runs import perturb
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.report.page import build
 from gpam_suite.report.panels import theory
-from gpam_suite.report.panels.runs import inside_runs
+from gpam_suite.report.panels.runs import _numbers, inside_runs
 from gpam_suite.stats.aggregate import read_aggregates
 
 
@@ -97,13 +98,16 @@ def test_what_was_done_is_kept_and_a_lost_checkpoint_is_named(finished, tmp_path
     copy = tmp_path / "results"
     shutil.copytree(results, copy, ignore=shutil.ignore_patterns("figures", "tables"))
     looked, noisy = (next((copy / kind).rglob(f"{folder.name}.json")) for kind in ("analysis", "perturbed"))
-    before = looked.stat().st_mtime_ns
 
     def again(root, *words):
         return {"analyse": analyse, "perturb": perturb}[root](
             composed(*places(results.parent), f"results={copy}", *words, root=root)
         )
 
+    assert again("analyse", "parts=[runs]", "texts.lm=1") == [looked]  # fewer texts than before
+    assert again("analyse", "parts=[runs]", "texts.lm=2") == [looked]
+    before = looked.stat().st_mtime_ns
+    caplog.clear()
     dropped = ["kinds=[dropped]", "rates=[0,0.5]", "texts.blocks=2"]
     assert again("analyse", "parts=[runs]", "texts.lm=2") == [] and "done before" in caplog.text
     assert again("perturb", *dropped) == [noisy]  # other settings than those of before
@@ -116,6 +120,21 @@ def test_what_was_done_is_kept_and_a_lost_checkpoint_is_named(finished, tmp_path
         caplog.clear()
         assert again(root, *words) == [] and "its checkpoint is not here" in caplog.text
     assert looked.stat().st_mtime_ns == before and json.loads(noisy.read_text()) == found  # what was found stays
+
+
+def test_numbers_stand_at_their_module(tmp_path):
+    """Of heads their mean; where a mechanism does not stand, nothing."""
+    paths = ["decoder.layers.0.self_attn", "decoder.layers.0.encoder_attn", "decoder.layers.1.self_attn"]
+    lambdas = {"lambda_pos": (1.0, 2.0), "lambda_neg": (3.0, 4.0)}
+    heads = [(f"{name}/{paths[2]}/{head}", own) for name, both in lambdas.items() for head, own in enumerate(both)]
+    made = make_record(learned_scalars=dict(heads)) | {"attention_modules": dict.fromkeys(paths, "DaGPAM")}
+    (record,) = store(tmp_path, made)
+    modules = {path: {"negative_mass": [0.1, 0.3]} for path in paths[1:]}
+    found = {panel.title: numbers for panel, numbers in _numbers(record, {"modules": modules}).items()}
+    nan = math.nan
+    assert found[r"$\lambda_+$"] == pytest.approx([nan, 1.5, nan], nan_ok=True)
+    assert found[r"Sum of a row, $1 + \lambda_+ - \lambda_-$"] == pytest.approx([nan, -1.0, nan], nan_ok=True)
+    assert found["Share of negative weight"] == pytest.approx([nan, 0.2, 0.2], nan_ok=True)
 
 
 def test_runs_with_nothing_to_look_at_are_named(tmp_path, caplog):
@@ -150,6 +169,9 @@ def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path
     ("root", "word", "sentence"),
     [
         ("analyse", "parts=runs", "parts: got 'runs', wanted a list, as in parts=[runs]"),
+        ("analyse", "parts=[]", "parts: got none, wanted some of hulls, depth, runs"),
+        ("analyse", "pairs=null", "pairs: got None, wanted a mapping"),
+        ("analyse", "pairs.de-en=[[Hallo.]]", "pairs.de-en: got ['Hallo.'], wanted two texts"),
         ("analyse", "threads=0", "threads: got 0, wanted a whole number of at least 1"),
         ("analyse", "texts.lm=0", "texts.lm: got 0"),
         ("analyse", "depth_seeds=[]", "depth_seeds: got none, wanted numbers, as in depth_seeds=[1,2]"),

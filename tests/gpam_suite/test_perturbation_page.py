@@ -1,5 +1,6 @@
 """What the page says of perturbed input, by made-up numbers."""
 
+import dataclasses
 import json
 import re
 
@@ -79,6 +80,13 @@ def test_a_clean_score_of_zero_has_no_relative_one(made_up):
     assert find(made_up, aggregate).differences == {}
     assert re.search(r"\| Softmax \| Dropped words \| 3 \| 0.00 ± 0.00 \| 20.00 ± 0.00 \| – \|", _page(made_up))
     assert build(made_up)
+
+
+def test_what_is_not_to_be_tested_yet_has_no_difference(made_up):
+    (aggregate,) = read_aggregates(made_up)
+    row = aggregate.row_of("dagpam")
+    waiting = find(made_up, dataclasses.replace(aggregate, untested=frozenset({row.key})))
+    assert waiting.differences == {} and "| -10.00 % | -8.33 % | – | – |" in table(waiting)
 
 
 def test_one_seed_has_no_interval(made_up):

@@ -14,7 +14,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import mapping, one_of, several, whole_number
 from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
-from gpam_suite.inside.depth import analyse_depth
+from gpam_suite.inside.depth import analyse_depth, is_analysed
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.observe import observed
@@ -27,22 +27,29 @@ _PAIRS = 200  # of a translation's test set, whose alignment is looked at
 
 
 def analyse(cfg: DictConfig) -> list[Path]:
-    """The parts that ``cfg.parts`` names; what was looked at before is looked at again only with ``again=true``.
+    """The parts that ``cfg.parts`` names; what was looked at before by the same settings is looked at again only with
+    ``again=true``.
 
     Returns:
         The files of numbers that were written.
     """
     for part in (parts := several(cfg.parts, "parts")):
         one_of(part, PARTS, "parts")
+    if not parts:
+        raise UsageError(f"parts: got none, wanted some of {', '.join(PARTS)}")
     for task, count in mapping(cfg.texts, "texts").items():
         whole_number(count, 1, f"texts.{task}")
+    for languages, pairs in mapping(cfg.pairs, "pairs").items():
+        for pair in several(pairs, f"pairs.{languages}"):
+            if len(several(pair, f"pairs.{languages}")) != 2:
+                raise UsageError(f"pairs.{languages}: got {pair}, wanted two texts, as in [[Hallo.,Hello.]]")
     results, written = Path(cfg.results), []
     if cfg.only and "runs" in parts:
         read_records(results, cfg.only)  # a name that is none is told before the other parts are looked at
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
     if "hulls" in parts:
         written.append(analyse_hulls(results))
-    if "depth" in parts and (cfg.again or not store.path_of(results, "depth").is_file()):
+    if "depth" in parts and (cfg.again or not is_analysed(results, cfg)):
         written.append(analyse_depth(results, cfg))
     if "runs" in parts:
         written += _analyse_runs(results, cfg)
@@ -65,18 +72,23 @@ def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
         translates = record["task"] == NMT.name
         return found | ({"alignment": alignment(model, run.task, run.prepared, pairs)} if translates else {})
 
-    return each_run(results, cfg.only, store.FOLDER, work, lambda found: not cfg.again)
+    def kept(found: dict[str, Any]) -> bool:
+        read = found["texts"]
+        return not cfg.again and read.get("asked", read["count"]) == cfg.texts.get(found["task"])
+
+    return each_run(results, cfg.only, store.FOLDER, work, kept)
 
 
 def look(model: nn.Module, task: Any, prepared: Any, count: int) -> dict[str, Any]:
     """What :mod:`measures` and :mod:`lemma_checks` say of ``model`` reading ``count`` texts of its test set.
 
-    ``streams``, ``modules``, ``lemmas``; ``texts``: how many of how many tokens.
+    ``streams``, ``modules``, ``lemmas``; ``texts``: how many of how many tokens, and how many were asked for.
     """
     chosen = texts(task, prepared, count)
     observations = [observed(model, text.arguments) for text in chosen]
+    tokens = [text.target.numel() for text in chosen]
     return {
-        "texts": {"split": SPLIT, "count": len(chosen), "tokens": [text.target.numel() for text in chosen]},
+        "texts": {"split": SPLIT, "asked": count, "count": len(chosen), "tokens": tokens},
         "streams": measures.streams(observations),
         "modules": measures.modules(observations),
         "lemmas": lemma_checks.check(observations),

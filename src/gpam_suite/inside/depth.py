@@ -68,6 +68,17 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
     return store.write(store.path_of(results, "depth"), found)
 
 
+def is_analysed(results: Path, settings: DictConfig) -> bool:
+    """Whether :func:`analyse_depth` was called with these settings before."""
+    found = store.read(store.path_of(results, "depth"))
+    if not found:
+        return False
+    lambdas = [entry["lambda_pos"] for entry in found["networks"]["attention"] if "lambda_pos" in entry]
+    before = found["experiment"], found["lambda_neg"], found["layers"], found["seeds"], lambdas
+    names = ("experiment", "lambda_neg", "layers", "depth_seeds", "lambda_pos")
+    return before == tuple(settings[name] for name in names)
+
+
 @torch.no_grad()
 def _attention_only(x: Tensor, mechanism: nn.Module, layers: int, seed: int) -> list[Tensor]:
     """The tokens before the first and behind each layer, in float64; weights are drawn as fairseq draws them."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import read_history
 from gpam_suite.report.tables import difference_cell, metric_title
 from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
@@ -84,7 +85,7 @@ def _moving(found: Aggregate) -> Cells:
         fall, ahead = before - last, float(theirs.values.mean(axis=0)[-1]) - last
         times = abs(fall / ahead) if ahead else None
         yield [
-            "perplexity per token",
+            f"perplexity per {TASKS[found.task].scored}",
             " and ".join(f"{update:,}" for update in ours.updates[-2:].tolist()),
             formatting.number(fall),
             formatting.number(100 * fall / before, 1),

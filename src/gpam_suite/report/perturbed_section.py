@@ -92,12 +92,14 @@ def points(found: Found, row: Row, kind: str) -> str:
 
 def _how_to_read(found: Found) -> list[str]:
     rate, settings = formatting.number(100 * found.rates[-1], 0), found.settings
-    changed = {kind: formatting.number(100 * found.first["kinds"][kind][-1]["changed"], 0) for kind in found.kinds}
+    of_words = [kind for kind in found.kinds if kind in _TITLES]
+    changed = {kind: formatting.number(100 * found.first["kinds"][kind][-1]["changed"], 0) for kind in of_words}
     shares = ", ".join(f"{title(kind, found.aggregate).lower()} {share} %" for kind, share in changed.items())
+    differ = f"; words that differ at {rate} %: {shares}" if shares else ""
     lines = [
         f"Change: from the clean score to that at {rate} %, in percent of the clean one; "
         f"{_WORSE[found.aggregate.task]} is a loss.",
-        f"Noise of seed {settings['seed']}, the same for every model; words that differ at {rate} %: {shares}.",
+        f"Noise of seed {settings['seed']}, the same for every model{differ}.",
     ]
     if found.differences:
         methods = formatting.listed(one.method for one in found.differences.values())

@@ -62,11 +62,13 @@ class Found:
 
     @cached_property
     def differences(self) -> dict[tuple[tuple[str, str], str], Difference]:
-        """Row's key and kind to the change of the row minus that of the baseline, over seeds."""
+        """Row's key and kind to the change of the row minus that of the baseline, over seeds; of no row that is not
+        to be tested yet."""
         base = dict(self.rows).get(self.aggregate.baseline)
         found = {}
         for row, own in self.rows:
-            for kind in self.kinds if base is not None and own is not base else ():
+            compared = base is not None and own is not base and row.key not in self.aggregate.untested
+            for kind in self.kinds if compared else ():
                 ours, theirs = self.change(own, kind), self.change(base, kind)
                 if ours and theirs:
                     found[row.key, kind] = difference(ours, theirs)

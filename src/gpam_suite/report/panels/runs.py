@@ -1,6 +1,7 @@
 """The figure of what happens inside somebody's own trained models: collapse by layer (the paper's figure 4), attention
 weights, lemmas, gradients, learned lambdas; from records and ``analysis/runs/`` alone."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -86,31 +87,47 @@ def _of_row(row: Row, analyses: Analyses) -> list[dict[Panel, list[float]]]:
 
 
 def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[float]]:
-    """What there is of a run, by its record and its analysis (empty, where it was not looked into); what some layer
-    lacks is left out."""
+    """What there is of a run, by its record and its analysis (empty, where it was not looked into); of a module in
+    which there is none of it, NaN, which is not drawn."""
     found: dict[Panel, list[float | None]] = {}
+    paths = in_order({path: path for path in record["attention_modules"]})
+
+    def placed(values: Mapping[str, float | None]) -> list[float | None]:
+        return [values.get(path, math.nan) for path in paths] if values else []
+
     for stack, measures in analysis.get("streams", {}).items():
         found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in OF_TOKENS.items()}
-    modules = in_order(analysis.get("modules", {}))
+    modules, lemmas = analysis.get("modules", {}), analysis.get("lemmas", {})
     for name, title in _WEIGHTS.items():
-        found[Panel(title)] = [fmean(module[name]) if name in module else None for module in modules]
+        found[Panel(title)] = placed({path: fmean(own[name]) for path, own in modules.items() if name in own})
     for name, title in _LEMMAS.items():
-        checked = [own[name] for own in in_order(analysis.get("lemmas", {})) if name in own]
-        found[Panel(title, log=name == "tightness")] = checked
+        checked = {path: own[name] for path, own in lemmas.items() if name in own}
+        found[Panel(title, log=name == "tightness")] = placed(checked)
     gradients, learned = (record.at(name) or {} for name in ("gradient_norms", "learned_scalars"))
     for kind in ("query", "key", "value"):
-        found[Panel(f"Gradient, {kind}", log=True)] = of_kind(gradients, kind)
+        found[Panel(f"Gradient, {kind}", log=True)] = placed(by_module(gradients, kind))
     for kind in dict.fromkeys(name.partition("/")[0] for name in learned):
-        found[Panel(symbol(kind))] = of_kind(learned, kind)
+        found[Panel(symbol(kind))] = placed(by_module(learned, kind))
     if record["options"].get("combination", "one_plus") == "one_plus":
-        both = zip(of_kind(learned, "lambda_pos"), of_kind(learned, "lambda_neg"), strict=False)
-        found[Panel(r"Sum of a row, $1 + \lambda_+ - \lambda_-$")] = [1 + pos - neg for pos, neg in both]
+        positive, negative = (by_module(learned, kind) for kind in ("lambda_pos", "lambda_neg"))
+        sums = {path: 1 + positive[path] - own for path, own in negative.items() if path in positive}
+        found[Panel(r"Sum of a row, $1 + \lambda_+ - \lambda_-$")] = placed(sums)
     return {panel: numbers for panel, numbers in found.items() if numbers and None not in numbers}
 
 
+def by_module(values: Mapping[str, float | None], kind: str) -> dict[str, float | None]:
+    """Those named ``<kind>/<module>``, and the means of those named ``<kind>/<module>/<head>``, by module."""
+    heads: dict[str, list[float | None]] = {}
+    for name, value in values.items():
+        own, _, rest = name.partition("/")
+        if own == kind:
+            heads.setdefault(rest.partition("/")[0], []).append(value)
+    return {module: None if None in own else fmean(own) for module, own in heads.items()}
+
+
 def of_kind(values: Mapping[str, float | None], kind: str) -> list[float | None]:
-    """Those named ``<kind>/<module>``, :func:`in_order`."""
-    return in_order({name: value for name, value in values.items() if name.startswith(f"{kind}/")})
+    """:func:`by_module`, :func:`in_order`."""
+    return in_order(by_module(values, kind))
 
 
 def in_order(values: Mapping[str, Any]) -> list[Any]:

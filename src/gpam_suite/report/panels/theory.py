@@ -117,9 +117,9 @@ def _depth(found: dict[str, Any]) -> Plot:
 
     caption = (
         "The paper's figure 5: rank collapse at initialisation by depth and lambda+, at lambda- = "
-        f"{found['lambda_neg']:g}, so that rows sum to lambda+: relative residual (0: all tokens equal; on the left "
-        f"in logarithms, and below {_NOTHING:g} not drawn), cosine similarity (1: all point the same way), effective "
-        f"rank; mean (line) and range (band) over seeds. Data: {found['dataset_label']}, one text of "
+        f"{found['lambda_neg']:g} (rows sum to 1 + lambda+ - lambda-): relative residual (0: all tokens equal; on the "
+        f"left in logarithms, and below {_NOTHING:g} not drawn), cosine similarity (1: all point the same way), "
+        f"effective rank; mean (line) and range (band) over seeds. Data: {found['dataset_label']}, one text of "
         f"{found['tokens']} tokens. Model: width {found['width']}, of {found['experiment']}. Seeds: "
         f"{listed(found['seeds'])}. Made by `{ANALYSE} parts=[depth]`."
     )
