@@ -319,10 +319,14 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     if lambdas:
         shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
     label = f"{first['model_label']} ({', '.join(shown)})" if shown else first["model_label"]
-    label = ", ".join([label, *(f"{name} {value}" for name, value in changed.items())])
+    label = ", ".join([label, *(_trained_with(name, value) for name, value in changed.items())])
     finished = tuple(record for record in group if record["status"] == "finished")
     lost = tuple(record for record in group if record["status"] != "finished")
     return Row(model, label, options, first["options"], finished, lost)
+
+
+def _trained_with(name: str, value: str) -> str:
+    return f"{int(value):,} updates" if name == "max_update" else f"{name} {value}"
 
 
 def _started(record: Record) -> float:
