@@ -105,8 +105,9 @@ def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path):
     lines = {"again.cs": long_second, "again.en": ["word"]}
     cfg = tiny(tmp_path, "preprocessing.bpe=none", "preprocessing.bpe_size=0", task="nmt")
     text = Path(cfg.dataset.folder)
-    for name in ("test.cs", "test.en"):
-        lines[name] = [*(text / name).read_text().splitlines(), *(long_test if name == "test.en" else ["word"])]
+    more = {"test.cs": ["word"], "test.en": long_test, "train.cs": ["word"], "train.en": ["word " * 200]}
+    for name, own in more.items():
+        lines[name] = [*(text / name).read_text().splitlines(), *own]
     for name, own in lines.items():
         (text / name).write_text("".join(f"{line}\n" for line in own))
     for options, complaint in (
@@ -115,6 +116,10 @@ def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path):
         (
             ["evaluation.max_tokens=41", *second_test(text, cs="again.cs", en="again.en")],
             r"evaluation\.max_tokens=41 is less than the longest source .*, 61 tokens",
+        ),
+        (  # one device trains on it
+            ["gpu.devices=2", "++fairseq.optimization.update_freq=[1]"],
+            r"fairseq\.dataset\.max_tokens=256 for 2 devices is less than the longest target .* \(train\), 201 tokens",
         ),
     ):
         narrow = tiny(tmp_path, "preprocessing.bpe=none", "preprocessing.bpe_size=0", *options, task="nmt")

@@ -1,6 +1,7 @@
 """Several processes train one model as one process would, and start as torchrun, SLURM or this suite starts them."""
 
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -8,7 +9,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import gpam_fairseq  # noqa: F401
+
+import numpy as np
 import pytest
+from fairseq.data.data_utils import batch_by_size
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from runs import TINY_LM, composed, run_here, tiny_words, until
@@ -17,7 +22,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import check, fairseq_config, folder_of
-from gpam_suite.config.device_batches import PRECISIONS, shared
+from gpam_suite.config.device_batches import PRECISIONS, share
 from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.run import processes
@@ -166,14 +171,35 @@ def test_every_device_and_precision_has_the_recipes_tokens_a_step(gpu):
         own = fairseq_config(cfg)
         assert (own.common.fp16, own.common.bf16) == (cfg.gpu.precision == "fp16", cfg.gpu.precision == "bf16")
         before = own.dataset.max_tokens * own.optimization.update_freq[0]
-        for group, options in shared(own, cfg.gpu.devices).items():
-            own[group].update(options)
+        share(own, cfg.gpu.devices)
         assert own.dataset.max_tokens * own.optimization.update_freq[0] * cfg.gpu.devices == before
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_smaller_batches_are_not_rounded_down_as_far(devices):
+    """fairseq's batches of a translation's sentences: an update has a few percent more words, as less is padding."""
+    own = fairseq_config(composed("experiment=nmt_paper"))
+    draw = random.Random(1)
+    tokens = np.array(sorted(max(2, round(draw.lognormvariate(3.0, 0.6))) for _ in range(20_000)))
+
+    def words_of_a_batch():
+        indices = np.arange(len(tokens))
+        multiple = own.dataset.required_batch_size_multiple
+        batches = batch_by_size(indices, lambda index: tokens[index], tokens, own.dataset.max_tokens, None, multiple)
+        return tokens.sum() / len(batches)
+
+    alone = words_of_a_batch()
+    share(own, devices)
+    assert 1.0 <= devices * words_of_a_batch() / alone < 1.05
 
 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
+        (
+            ["gpu.devices=4", "++fairseq.dataset.max_tokens=768"],
+            "cannot share the 6 samples of 128 tokens that fairseq.dataset.max_tokens=768 has room for evenly",
+        ),
         (["gpu.devices=0"], "gpu.devices: got 0, wanted a whole number of at least 1"),
         (["gpu.precision=half"], "gpu.precision: got 'half'"),
         (["gpu.devices=3"], "set fairseq.optimization.update_freq to a multiple of 3"),

@@ -1,7 +1,9 @@
 """How devices share an update: a recipe's batch is that of one device, and any number of devices sees as many tokens.
 
 An update holds at most ``max_tokens x update_freq`` tokens. ``n`` devices take fewer batches each (``update_freq / n``)
-where that goes, and smaller ones (``max_tokens``) for what is left.
+where that goes, and smaller ones (``max_tokens``) for what is left. fairseq takes a multiple of
+``required_batch_size_multiple`` sentences where a batch has as many, so that is cut with the tokens: else each device
+would round its own small batch down.
 """
 
 from math import gcd
@@ -68,10 +70,29 @@ def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
             f"gpu.devices={count} cannot share an update of update_freq={frequencies} batches with at most "
             f"max_tokens={most} tokens evenly; set fairseq.optimization.update_freq to a multiple of {count}"
         )
-    length = complete.task.get("tokens_per_sample")
+    multiple, length = complete.dataset.required_batch_size_multiple, complete.task.get("tokens_per_sample")
+    own = {"max_tokens": most // rest, "required_batch_size_multiple": max(1, multiple // rest)}
     if length is not None and most // rest < length:
         raise UsageError(
             f"gpu.devices={count} leaves each device {most // rest} tokens of fairseq.dataset.max_tokens={most}, less "
             f"than one sample of {length}; use fewer devices, or raise max_tokens or update_freq"
         )
-    return found | {"dataset": {"max_tokens": most // rest}}
+    if length is not None and rest * _samples(*own.values(), length) != _samples(most, multiple, length):
+        raise UsageError(
+            f"gpu.devices={count} cannot share the {_samples(most, multiple, length)} samples of {length} tokens that "
+            f"fairseq.dataset.max_tokens={most} has room for evenly; set fairseq.optimization.update_freq to a "
+            f"multiple of {count}"
+        )
+    return found | {"dataset": own}
+
+
+def share(complete: DictConfig, count: int) -> None:
+    """Give ``complete`` the options that :func:`shared` finds for ``count`` devices."""
+    for group, options in shared(complete, count).items():
+        complete[group].update(options)
+
+
+def _samples(most: int, multiple: int, length: int) -> int:
+    """Samples of a batch of fairseq's: a multiple of ``multiple``, where there are as many."""
+    held = most // length
+    return held - held % multiple if held >= multiple else held

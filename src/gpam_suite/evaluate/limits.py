@@ -1,12 +1,13 @@
 """Sentences that do not fit: fairseq leaves them out of training, and fails at those to be validated or translated."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
 from gpam_suite.common.tasks import TASKS
+from gpam_suite.config.device_batches import share
 from gpam_suite.data import Prepared
 from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.data.options import SPLITS
@@ -21,13 +22,17 @@ _BATCH = {
 """What a batch of each split may hold."""
 
 
-def check_lengths(evaluation: DictConfig, complete: DictConfig, prepared: Prepared, folder: Path) -> None:
-    """Refuse a translation where a sentence to be validated or translated does not fit into a batch or the model; of
-    documents, which are cut into pieces of a length that somebody chose, a piece of the training data too.
+def check_lengths(
+    evaluation: DictConfig, complete: DictConfig, prepared: Prepared, folder: Path, count: int = 1
+) -> None:
+    """Refuse a translation where a sentence to be validated or translated does not fit into a batch or the model. Of
+    documents, which are cut into pieces of a length that somebody chose, and where devices take smaller batches than
+    one would, a sentence of the training data too: else they would train on less.
 
     Args:
-        complete: fairseq's complete configuration.
+        complete: fairseq's complete configuration, before devices share an update.
         folder: where the second test set is kept, if there is one.
+        count: devices that train.
 
     Raises:
         UsageError: with the option to raise.
@@ -35,19 +40,26 @@ def check_lengths(evaluation: DictConfig, complete: DictConfig, prepared: Prepar
     if not TASKS[prepared.task].parallel:
         return
     options = OmegaConf.create({"evaluation": evaluation, "fairseq": complete})
+    whole = complete.dataset.max_tokens
+    share(options.fairseq, count)
+    divided = options.fairseq.dataset.max_tokens != whole
     budget = prepared.manifest["dataset"].get("budget")
-    for split, side, longest in _longest(evaluation, prepared, folder):
+    splits = SPLITS[0 if divided or prepared.kind == "documents" else 1 :]
+    for split, side, longest in _longest(evaluation, prepared, folder, splits):
         for name in (_BATCH[split], f"fairseq.task.max_{side}_positions", f"fairseq.model.max_{side}_positions"):
             if (limit := OmegaConf.select(options, name)) is not None and limit < longest:
+                limit = f"{whole} for {count} devices" if divided and name == _BATCH["train"] else limit
                 raise UsageError(
                     f"{name}={limit} is less than the longest {side} of {prepared.manifest['name']} ({split}), "
                     f"{longest} tokens; raise it" + (f", or lower dataset.budget={budget}" if budget else "")
                 )
 
 
-def _longest(evaluation: DictConfig, prepared: Prepared, folder: Path) -> Iterator[tuple[str, str, int]]:
+def _longest(
+    evaluation: DictConfig, prepared: Prepared, folder: Path, splits: Sequence[str]
+) -> Iterator[tuple[str, str, int]]:
     """Of each split and side the tokens of the longest sentence, its end counted."""
-    for split in SPLITS[0 if prepared.kind == "documents" else 1 :]:
+    for split in splits:
         for side, language in (("source", prepared.source_lang), ("target", prepared.target_lang)):
             lines = read_lines(prepared.folder / "bpe" / file_name(split, language))
             yield split, side, max(len(line.split()) + 1 for line in lines)

@@ -68,7 +68,7 @@ def run(cfg: DictConfig) -> float | None:
         check_visible(cfg, devices(cfg) if place is None else 1)
         keep_second_test(cfg, folder)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-        check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder)
+        check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder, devices(cfg))
         return _run(cfg, folder, prepared)
 
 

@@ -36,7 +36,7 @@ from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stop_now, when_stopped
 from gpam_suite.config.compose import fairseq_config, fast
-from gpam_suite.config.device_batches import devices, shared
+from gpam_suite.config.device_batches import devices, share
 from gpam_suite.config.run_paths import (
     BACKENDS,
     CHECK_EVERY,
@@ -125,8 +125,7 @@ def _distribute(own: DictConfig, cfg: DictConfig) -> None:
             os.environ.pop(name, None)
         return
     os.environ.update(place.variables())
-    for group, options in shared(own, count).items():
-        own[group].update(options)
+    share(own, count)
     cpu = own.common.cpu
     own.distributed_training.update(
         distributed_world_size=place.world,
