@@ -18,10 +18,28 @@ override GIVEN := $(foreach A,$(.VARIABLES),$(if $(filter command,$(firstword $(
 ifneq ($(filter-out $(SETTINGS),$(GIVEN)),)
 $(error unknown setting '$(firstword $(filter-out $(SETTINGS),$(GIVEN)))', wanted some of $(SETTINGS))
 endif
-# of two settings alike, one that is not the target's would be passed over
-override PASSED_OVER := $(if $(filter reproduce-% sweep-lambda,$(MAKECMDGOALS)),MODEL EXPERIMENT) $(if $(filter reproduce-ptb,$(MAKECMDGOALS)),MODELS SEEDS SCALE)
-ifneq ($(filter $(PASSED_OVER),$(GIVEN)),)
-$(error $(firstword $(filter $(PASSED_OVER),$(GIVEN))) is no setting of $(firstword $(filter reproduce-% sweep-lambda,$(MAKECMDGOALS))); make help lists those that are)
+# What each target takes; another setting would be passed over. (A make within a make has those of the first.)
+override TAKES := PYTHON VENV EXTRAS TORCH_INDEX GPAM_MIRROR
+override TAKES_reproduce-lm  := SCALE MODELS SEEDS RESULTS JOBS EXTRA
+override TAKES_reproduce-nmt := $(TAKES_reproduce-lm)
+override TAKES_sweep-lambda  := $(TAKES_reproduce-lm) TASK
+override TAKES_reproduce-ptb := RESULTS JOBS EXTRA
+override TAKES_tables        := RESULTS
+override TAKES_publish       := RESULTS
+override TAKES_archive       := RESULTS
+override TAKES_compare       := A B EXTRA
+override TAKES_analyse       := RESULTS EXTRA
+override TAKES_perturb       := RESULTS EXTRA
+override TAKES_evidence      := RESULTS PARTS JOBS EXTRA
+override TAKES_benchmark     := CASES RESULTS EXTRA
+override TAKES_plan          := EXPERIMENT MODEL GPU EXTRA
+override TAKES_soak          := PARTS
+override TAKES_search        := EXPERIMENT MODEL TRIALS RESULTS EXTRA
+override TAKES_watch         := RESULTS EXPERIMENT
+override GOALS := $(or $(MAKECMDGOALS),help)
+override TAKEN := $(TAKES) $(foreach A,$(GOALS),$(TAKES_$(A)))
+ifneq ($(and $(filter 0,$(MAKELEVEL)),$(filter-out $(TAKEN),$(GIVEN))),)
+$(error $(firstword $(filter-out $(TAKEN),$(GIVEN))) is no setting of '$(GOALS)', wanted some of $(TAKEN))
 endif
 $(foreach setting,$(SETTINGS),$(eval override $(setting) := $$(value $(setting))))
 export $(SETTINGS)

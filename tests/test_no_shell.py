@@ -111,13 +111,29 @@ def test_a_setting_that_make_does_not_declare_is_refused(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "given"),
-    [("reproduce-lm", "MODEL=dagpam"), ("sweep-lambda", "EXPERIMENT=lm_laptop"), ("reproduce-ptb", "SEEDS=1")],
+    [("reproduce-lm", "MODEL=dagpam"), ("search", "MODELS=dagpam"), ("reproduce-ptb", "SEEDS=1"), ("test", "JOBS=2")],
 )
 def test_a_setting_of_another_target_is_not_passed_over(target, given, tmp_path):
     command = ["make", f"--file={ROOT / 'Makefile'}", target, given]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    variables = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}  # this may be make test
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=variables)
     assert ended.returncode == 2
-    assert f"{given.partition('=')[0]} is no setting of {target}" in ended.stderr
+    assert f"{given.partition('=')[0]} is no setting of '{target}', wanted some of PYTHON " in ended.stderr
+
+
+def test_a_target_takes_the_settings_that_its_recipe_reads():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = dict(re.findall(r"^override (TAKES\S*) +:= (.*)$", makefile, flags=re.MULTILINE))
+
+    def words(text):
+        inner = re.sub(r"\$\((TAKES_\S+)\)", lambda found: " ".join(words(named[found[1]])), text)
+        return set(inner.split())
+
+    (reproduce,) = re.findall(r"^override REPRODUCE = (.*)$", makefile, flags=re.MULTILINE)
+    everywhere = words(named["TAKES"])
+    for target, recipe in re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)*)", makefile, flags=re.MULTILINE):
+        read = set(re.findall(r"\$\$\{?([A-Z]\w*)", recipe.replace("$(REPRODUCE)", reproduce)))
+        assert words(named.get(f"TAKES_{target}", "")) | everywhere == read | everywhere, target
 
 
 def test_the_environment_does_not_replace_makes_own_words(tmp_path):
