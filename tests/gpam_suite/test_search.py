@@ -9,7 +9,7 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import append_history, read_record
 from gpam_suite.run import search as module
-from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.command_line import RunDiverged, RunFailed
 from gpam_suite.run.search import search, validation_loss
 
 
@@ -65,11 +65,26 @@ def test_a_search_that_was_killed_ends_as_it_would_have(tmp_path, trained):
     assert runs == straight[2:]  # the third again, and on
 
 
-def test_a_lost_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
+def test_a_run_that_failed_ends_the_search_and_is_tried_again(tmp_path, trained, capsys):
+    runs, accidents = trained
+
+    def out_of_memory():
+        raise RunFailed("failed: SIGKILL, which the system sends where memory has run out")
+
+    accidents[2] = out_of_memory
+    with pytest.raises(RunFailed, match="SIGKILL"):
+        search(configured(tmp_path, "trials=3"))
+    del accidents[2]
+    search(configured(tmp_path, "trials=3"))
+    assert len(runs) == 4 and runs[1] == runs[2]
+    assert "| lost |" not in capsys.readouterr().out
+
+
+def test_a_diverged_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
     runs, accidents = trained
 
     def diverge():
-        raise RunFailed("diverged: the loss is NaN")
+        raise RunDiverged("diverged: the loss is NaN")
 
     accidents[2] = diverge
     search(configured(tmp_path, "trials=4"))

@@ -148,6 +148,10 @@ class RunFailed(Exception):
     """A run ended without a result; its record says why."""
 
 
+class RunDiverged(RunFailed):
+    """It would do so again."""
+
+
 def _complain(sentence: str, code: int = USAGE_ERROR) -> int:
     """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
     print(f"{Path(sys.argv[0]).name}: {shown(' '.join(sentence.split()))}", file=sys.stderr)

@@ -30,7 +30,7 @@ from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import gradients_and_scalars
 from gpam_suite.records.schema import PARAMETERS
-from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.command_line import RunDiverged, RunFailed
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
 from gpam_suite.run.progress import Progress
 from gpam_suite.run.tracking import MODES, Tracker
@@ -86,7 +86,8 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
     _remove_outcomes(folder)
     metric = TASKS[cfg.dataset.task].headline
     if outcome["status"] != "finished":
-        raise RunFailed(f"{folder} {outcome['status']}: {outcome['reason']} (log: {rank_log(folder, 0)})")
+        kind = RunDiverged if outcome["status"] == "diverged" else RunFailed
+        raise kind(f"{folder} {outcome['status']}: {outcome['reason']} (log: {rank_log(folder, 0)})")
     log.info("%s = %.2f after %.0f s: %s", metric, record["metrics"][metric], time.monotonic() - clock, folder)
     return record["metrics"][metric]
 

@@ -26,7 +26,7 @@ from gpam_suite.config.compose import check, folder_of, identity, model_options
 from gpam_suite.config.identity import config_hash
 from gpam_suite.data.options import plain
 from gpam_suite.records.folder import read_history
-from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.command_line import RunDiverged, RunFailed
 from gpam_suite.run.run import run
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ def search(cfg: DictConfig) -> None:
     Raises:
         UsageError: an option that the mechanism has not, a range that is none, or a search of that name that is under
             way elsewhere, or of other settings.
+        RunFailed: a run failed, for want of memory or by a crash; the same call tries it again.
     """
     base, options = _base(cfg), _options(cfg)
     settings = config_hash({**identity(base), "options": options})
@@ -103,12 +104,13 @@ def _study(folder: Path, name: str, settings: str) -> optuna.Study:
 
 
 def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    """Trials with a value, and those whose run was lost, which Optuna calls pruned."""
+    """Trials with a value, and those whose run diverged, which Optuna calls pruned."""
     return study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED), deepcopy=False)
 
 
 def _queue_what_was_killed(study: optuna.Study) -> None:
-    """Trials that no process works on any more (the folder is locked) are first again, and go on where they were."""
+    """Trials that no process works on any more (the folder is locked), killed or failed, are first again, and go on
+    where they were."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
         if trial.params:
@@ -131,7 +133,7 @@ def _try(study: optuna.Study, base: DictConfig, options: dict[str, dict[str, flo
     try:
         run(cfg)
         study.tell(trial, validation_loss(folder_of(cfg)))
-    except RunFailed as error:
+    except RunDiverged as error:
         log.warning("lost: %s", error)
         study.tell(trial, state=TrialState.PRUNED)
 
