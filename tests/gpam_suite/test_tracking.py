@@ -65,6 +65,43 @@ def test_a_row_of_the_history_is_sent_once(tmp_path):
     assert [row["update"] for row in sent] == [1, 2] and sent[0]["train/loss_bits"] == 9.5
 
 
+def test_a_run_that_goes_on_is_one_run_of_wandbs_with_the_whole_history(tmp_path):
+    cfg, ids = composed("experiment=lm_laptop", *places(tmp_path), "tracking.mode=offline"), []
+    for update in (1, 2):
+        append_history(tmp_path, {"update": update, "split": "train", "loss_bits": 9.5})
+        with Tracker(cfg, tmp_path) as tracker:
+            tracker.update()
+            ids.append(tracker.run.id)
+    (offline,) = tmp_path.glob("wandb/offline-run-*")
+    assert ids[0] == ids[1] == offline.name.rpartition("-")[2]
+    assert [row["update"] for row in said(offline)[1]["history"]] == [1, 2]
+
+
+def test_online_a_run_that_goes_on_sends_what_is_new(tmp_path, monkeypatch):
+    given, sent = {}, []
+    online = {"resumed": True, "starting_step": 1, "log": sent.append, "summary": {}}
+    run = SimpleNamespace(define_metric=lambda *_, **__: None, finish=lambda **_: None, **online)
+    monkeypatch.setattr("wandb.init", lambda **options: given.update(options) or run)
+    (tmp_path / "wandb" / "run-20261128_070107-abcd1234").mkdir(parents=True)
+    for update in (1, 2):
+        append_history(tmp_path, {"update": update, "split": "train", "loss_bits": 9.5})
+    with Tracker(composed("experiment=lm_laptop", *places(tmp_path), "tracking.mode=online"), tmp_path) as tracker:
+        tracker.update()
+    assert (given["id"], given["resume"]) == ("abcd1234", "allow")
+    assert [row["update"] for row in sent] == [2]
+
+
+@pytest.mark.parametrize("mode", ["disabled", "offline"])
+def test_what_wandb_is_told_by_the_environment_holds(mode, tmp_path, monkeypatch):
+    given = {}
+    run = SimpleNamespace(define_metric=lambda *_, **__: None, finish=lambda **_: None, summary={})
+    monkeypatch.setattr("wandb.init", lambda **options: given.update(options) or run)
+    monkeypatch.setattr("gpam_suite.run.tracking.logged_in", lambda: True)
+    monkeypatch.setenv("WANDB_MODE", mode)
+    with Tracker(composed("experiment=lm_laptop", *places(tmp_path), "tracking.mode=auto"), tmp_path):
+        assert given["mode"] == mode
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return tracked(tmp_path_factory.mktemp("finished"))

@@ -36,10 +36,12 @@ def run_name(cfg: DictConfig) -> str:
 
 
 class Tracker:
-    """One wandb run for one training run; as a context manager it marks a crash as a crash.
+    """One wandb run for one training run, also where that was stopped and goes on; as a context manager it marks a
+    crash as a crash.
 
-    ``tracking.mode``: ``auto`` (online where the user is logged in, else offline), ``online``, ``offline`` or
-    ``disabled``. Whatever is wrong with wandb costs a warning, and nothing more is sent.
+    ``tracking.mode``: ``auto`` (what ``WANDB_MODE`` says; without one online where the user is logged in, else
+    offline), ``online``, ``offline`` or ``disabled``. Whatever is wrong with wandb costs a warning, and nothing more is
+    sent.
     """
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
@@ -65,9 +67,12 @@ class Tracker:
 
             mode = self.cfg.tracking.mode
             if mode == "auto":
-                mode = "online" if logged_in() else "offline"
+                mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+            earlier = sorted(self.folder.glob("wandb/*run-*-*"), key=lambda path: path.name.partition("run-")[2])
             self.run = wandb.init(
                 mode=mode,
+                id=earlier[-1].name.rpartition("-")[2] if earlier else None,
+                resume="allow" if mode == "online" else None,
                 project=self.cfg.tracking.project,
                 dir=self.folder,
                 group=self.cfg.experiment_name,
@@ -78,6 +83,10 @@ class Tracker:
             )
             self.run.define_metric("update")
             self.run.define_metric("*", step_metric="update")
+            if mode == "online" and self.run.resumed:
+                self.logged = self.run.starting_step  # a row is a step
+            for path in (path for path in earlier if mode == "offline" and path.name.startswith("offline-")):
+                shutil.rmtree(path)  # the new one has the history from its beginning
         return self
 
     def update(self) -> None:
