@@ -6,6 +6,7 @@ Only the standard library is imported here, so that the first line can be said b
 import argparse
 import csv
 import difflib
+import itertools
 import math
 import os
 import re
@@ -56,15 +57,31 @@ def main() -> int:
     if arguments.announce:
         print(announcement(arguments, scale, gpus, jobs), flush=True)
         return 0
+    if gpus and not torch_sees_a_gpu():
+        print(
+            f"reproduce: the driver lists {gpus} GPU, and torch can use none; CUDA_VISIBLE_DEVICES= hides them, and "
+            "make setup TORCH_INDEX=ADDRESS installs another build of torch",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
     return reproduce(arguments, scale, gpus, jobs, overrides)
 
 
 def visible_gpus() -> int:
-    """GPUs that the driver's own tool lists."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not shutil.which("nvidia-smi"):
+    """GPUs that the driver's own tool lists, of those that ``CUDA_VISIBLE_DEVICES`` leaves."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    left = None if chosen is None else list(itertools.takewhile(lambda name: name not in ("", "-1"), chosen.split(",")))
+    if left == [] or not shutil.which("nvidia-smi"):
         return 0
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    return listed.stdout.count("GPU ") if listed.returncode == 0 else 0
+    found = listed.stdout.count("GPU ") if listed.returncode == 0 else 0
+    return found if left is None else min(found, len(left))
+
+
+def torch_sees_a_gpu() -> bool:
+    """Not so with a build of torch for processors, or a driver that is too old."""
+    asked = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
+    return subprocess.run(asked, check=False).returncode == 0
 
 
 def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[str]) -> str | None:

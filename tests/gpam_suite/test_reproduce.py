@@ -146,8 +146,22 @@ def one_gpu(tmp_path, monkeypatch):
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho 'GPU 0: Test (UUID: 1)'\n")
     tool.chmod(0o755)
+    monkeypatch.setattr(script, "torch_sees_a_gpu", lambda: True)
     monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+
+@pytest.mark.parametrize(("chosen", "seen"), [("", 0), ("-1", 0), ("0,-1,1", 1), ("0,1", 1)])
+def test_gpus_that_are_hidden_do_not_count(one_gpu, monkeypatch, chosen, seen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert script.visible_gpus() == seen
+
+
+def test_a_gpu_that_torch_cannot_use_is_said_before_anything_is_prepared(one_gpu, monkeypatch, reproduce):
+    monkeypatch.setattr(script, "torch_sees_a_gpu", lambda: False)
+    monkeypatch.setattr(script, "call", lambda *_: pytest.fail("prepared"))
+    code, _, said = reproduce("lm")
+    assert code == 2 and said.startswith("reproduce: the driver lists 1 GPU, and torch can use none")
 
 
 @pytest.mark.parametrize("task", ["lm", "nmt"])
