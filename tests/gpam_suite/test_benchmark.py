@@ -12,6 +12,7 @@ import pytest
 import torch
 from fairseq import options
 from omegaconf import OmegaConf
+from runs import composed
 
 from gpam.attention import functional, names
 from gpam.errors import UsageError
@@ -21,7 +22,7 @@ from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.models import case_of
 from gpam_suite.benchmark.page import measured, pages, rows
 from gpam_suite.benchmark.profiling import peak_bytes, profiled, time_shares
-from gpam_suite.benchmark.run import chosen, measure, shape_of
+from gpam_suite.benchmark.run import benchmark, chosen, measure, shape_of
 from gpam_suite.common.places import ROOT
 from gpam_suite.records import environment
 from gpam_suite.tools.catalogue import catalogue
@@ -296,7 +297,8 @@ def test_every_processor_keeps_its_records(tmp_path, monkeypatch):
     rows = [{"contender": name, "note": "", "seconds": [1.0]} for name in ("softmax-sdpa", "dagpam")]
     for processor in ("One(R) CPU", "Other", "One(R) CPU"):
         monkeypatch.setattr(environment.processor, "name", lambda name=processor: name)
-        record.write(tmp_path, "core_causal_512", "core", {"length": 512, "heads": 8, "head_dim": 64}, SETTINGS, rows)
+        shape = {"length": 512, "heads": 8, "head_dim": 64}
+        record.write(tmp_path, record.made("core_causal_512", "core", shape, SETTINGS, rows))
     assert [path.name for path in sorted((tmp_path / "records").iterdir())] == [
         "core_causal_512.one-cpu.json",
         "core_causal_512.other.json",
@@ -309,6 +311,16 @@ def test_every_processor_keeps_its_records(tmp_path, monkeypatch):
     page = catalogue(tmp_path / "steps.csv")
     assert "; `make benchmark`; One(R) CPU, 1 thread / Other, 1 thread)" in page
     assert "| 1.00 / 1.00 | not measured |" in page
+
+
+def test_chosen_contenders_take_the_place_of_no_record(tmp_path, capsys):
+    tiny = "core_causal_512={kind: core, batch: 1, heads: 1, head_dim: 4, length: 8, causal: true}"
+    words = ["cases=[core_causal_512]", "repeats=1", "threads=1", f"output={tmp_path}", f"defined.{tiny}"]
+    assert benchmark(composed(*words, root="benchmark")) == tmp_path / "README.md"
+    (kept,) = (tmp_path / "records").iterdir()
+    before = kept.read_bytes()
+    assert benchmark(composed(*words, "contenders=[dagpam,softmax-sdpa]", root="benchmark")) is None
+    assert kept.read_bytes() == before and "Not kept, as contenders were chosen." in capsys.readouterr().out
 
 
 def test_published_pages_are_what_the_records_give():

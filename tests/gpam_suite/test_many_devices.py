@@ -214,6 +214,12 @@ def test_what_cannot_be_shared_is_refused(overrides, sentence):
         check(composed("experiment=lm_laptop", *overrides))
 
 
+def test_half_precision_is_asked_for_by_its_own_option(tmp_path):
+    sentence = "fairseq.common.bf16: got True, wanted gpu.precision=bf16"
+    with pytest.raises(UsageError, match=sentence):
+        run(composed(*tiny_words(tmp_path), "++fairseq.common.bf16=true"))
+
+
 # ---------------------------------------------------------------------------------------------- who started the process
 
 

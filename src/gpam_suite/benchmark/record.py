@@ -19,11 +19,11 @@ FOLDER = "records"
 PACKAGES = ("python", "torch", "fairseq")
 
 
-def write(
-    output: Path, name: str, kind: str, shape: Mapping[str, Any], settings: Settings, rows: list[dict[str, Any]]
+def made(
+    name: str, kind: str, shape: Mapping[str, Any], settings: Settings, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Keep the rows of :func:`gpam_suite.benchmark.comparison.compare`; returns the record."""
-    record = {
+    """The record of the rows of :func:`gpam_suite.benchmark.comparison.compare`."""
+    return {
         "case": name,
         "kind": kind,
         "shape": dict(shape),
@@ -33,10 +33,13 @@ def write(
         "git": environment.git(),
         "rows": rows,
     }
+
+
+def write(output: Path, record: Mapping[str, Any]) -> None:
+    """Keep it, in place of what the same device has measured of that case before."""
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", device(record)).lower()).strip("-")
-    path = output / FOLDER / f"{name}.{slug}.json"
+    path = output / FOLDER / f"{record['case']}.{slug}.json"
     write_atomically(path, json.dumps(record, indent=1, sort_keys=True) + "\n")
-    return record
 
 
 def read(output: Path) -> list[dict[str, Any]]:

@@ -24,8 +24,10 @@ log = logging.getLogger(__name__)
 TOLERANCES = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 
-def benchmark(cfg: DictConfig) -> Path:
+def benchmark(cfg: DictConfig) -> Path | None:
     """Run the cases of ``configs/benchmark.yaml`` that ``cfg.cases`` names; returns the path of the page.
+
+    With ``cfg.contenders`` a case is not whole: it is printed alone, and what is kept of it stays (None is returned).
 
     Raises:
         UsageError: an unknown case, kind or contender, a field that a case does not have, or no GPU where one is asked.
@@ -33,15 +35,17 @@ def benchmark(cfg: DictConfig) -> Path:
     defined = OmegaConf.to_container(cfg.defined, resolve=True)
     settings, output = _settings(cfg), Path(cfg.output)
     torch.set_num_threads(settings.threads)
-    written = []
+    found, asked = [], several(cfg.contenders or [], "contenders")
     for name in chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined):
         began, case = time.perf_counter(), defined[name]
         log.info("%s", name)
-        rows = measure(case, settings, several(cfg.contenders or [], "contenders"))
-        written.append(record.write(output, name, case["kind"], shape_of(case), settings, rows))
+        rows = measure(case, settings, asked)
+        found.append(record.made(name, case["kind"], shape_of(case), settings, rows))
+        if not asked:
+            record.write(output, found[-1])
         log.info("%s: %.0f seconds", name, time.perf_counter() - began)
-    page = write_files(pages(output))[0]
-    print(*map(section, written), f"All cases: {page}", sep="\n")
+    page = None if asked else write_files(pages(output))[0]
+    print(*map(section, found), f"All cases: {page}" if page else "Not kept, as contenders were chosen.", sep="\n")
     return page
 
 

@@ -37,6 +37,14 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
     shared(complete, count)
 
 
+def check_half(cfg: DictConfig) -> None:
+    """Raise UsageError where half precision is asked for behind the back of ``gpu.precision``, which knows where it
+    goes."""
+    for name in HALF:
+        if cfg.fairseq.common.get(name):
+            raise UsageError(f"fairseq.common.{name}: got {cfg.fairseq.common[name]}, wanted gpu.precision={name}")
+
+
 def check_visible(cfg: DictConfig, wanted: int) -> None:
     """Raise UsageError where a run on GPUs sees fewer than ``wanted``: fairseq would take the processor without a
     word."""
