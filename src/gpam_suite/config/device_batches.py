@@ -38,8 +38,8 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
 
 
 def check_half(cfg: DictConfig) -> None:
-    """Raise UsageError where half precision is asked for behind the back of ``gpu.precision``, which knows where it
-    goes."""
+    """Raise UsageError where half precision is asked for in a training, and not by ``gpu.precision``, which knows where
+    it cannot be."""
     for name in HALF:
         if cfg.fairseq.common.get(name):
             raise UsageError(f"fairseq.common.{name}: got {cfg.fairseq.common[name]}, wanted gpu.precision={name}")
