@@ -1,14 +1,19 @@
 """One archive of your runs, histories, hypotheses and analyses, without checkpoints: ``FOLDER-archive.tar.xz``."""
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
+from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.data.second_test import SECOND_TEST
 from gpam_suite.records import archives
+from gpam_suite.records.folder import RECORD
 from gpam_suite.run.command_line import Parser, guarded
 
-LEFT_OUT = {"checkpoints", "wandb", "tensorboard"}
+LEFT_OUT = {"checkpoints", "wandb", "tensorboard"}  # of a run's folder
 SUFFIXES = {".json", ".jsonl", ".yaml", ".txt"}
 
 
@@ -20,11 +25,20 @@ def main() -> None:
         raise UsageError(f"got '{results}', wanted a results folder that has runs")
     if packed := [path.name for folder in ("", "*/") for path in results.glob(f"{folder}*{archives.SUFFIX}")]:
         raise UsageError(f"got '{results}', of which a part is packed already ({packed[0]}): copy the folder as it is")
-    found = (path for path in results.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
-    named = {path.relative_to(results): path for path in found}
-    files = {name.as_posix(): path.read_bytes() for name, path in named.items() if not LEFT_OUT & {*name.parts}}
+    files = {path.relative_to(results).as_posix(): path.read_bytes() for path in _kept(results)}
+    if not any(name.endswith(f"/{RECORD}") for name in files):
+        raise UsageError(f"got '{results}', in which no run has ended: there is nothing to archive")
     archive = archives.archive_of(results.with_name(f"{results.name}-archive"))  # its runs are not those of results
     print(write_atomically(archive, archives.pack(files)))
+
+
+def _kept(results: Path) -> Iterator[Path]:
+    """What is small, also in folders that are linked to."""
+    for place, folders, names in os.walk(results, followlinks=True):
+        if {RECORD, CONFIG} & set(names):
+            folders[:] = [folder for folder in folders if folder not in LEFT_OUT]
+        wanted = (name for name in names if Path(name).suffix in SUFFIXES or name.startswith(SECOND_TEST))
+        yield from (Path(place) / name for name in wanted)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 """What BLEU is of: raw text by sacreBLEU's tokeniser, text that came tokenised as it is, and the record says which."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 import torch
+from omegaconf import OmegaConf
 from record_factory import PROTOCOLS, make_record, store, tabulate
 from runs import run_here, tiny
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
+from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.translation import Metrics, kind_of, translate_sentences
 from gpam_suite.records.folder import HYPOTHESES, read_record
 from gpam_suite.run.run import run
@@ -76,6 +79,13 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     assert said != first.read_text().splitlines()
     for name in ("bleu", "chrf", "ter"):
         assert metrics[f"second_test_{name}"] == getattr(sacrebleu, f"corpus_{name}")(said, [wanted]).score
+    mirrored = {side: {"mirror": f"train.{side}", "urls": [], "checksums": []} for side in ("cs", "en")}
+    evaluation = {"second_test": {"name": "another", **mirrored}}
+    asked = {"run": str(folder_of(cfg)), "threads": 1, "evaluation": evaluation, "paths": cfg.paths}
+    evaluate_again(OmegaConf.create(asked))
+    (found,) = folder_of(cfg).glob("evaluations/*/evaluation.json")
+    assert json.loads(found.read_text())["protocol"]["second_test"] == "another"
+    assert found.with_name("second_test.en").read_text() == (tmp_path / "text-nmt" / "train.en").read_text()
 
 
 @pytest.mark.parametrize(

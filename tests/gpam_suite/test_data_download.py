@@ -15,10 +15,11 @@ from types import SimpleNamespace
 import pytest
 from data_helpers import CONFIGS, node
 from local_server import serving
+from runs import composed
 
 from gpam.errors import UsageError
 from gpam_suite.data.store import download
-from gpam_suite.data.store.download import obtain, obtain_file
+from gpam_suite.data.store.download import _is_offline, obtain, obtain_file
 
 TEXT = b"a b\nc\n"
 CONTENT = bytes(range(256)) * 2000
@@ -126,6 +127,17 @@ def test_a_damaged_earlier_download_is_had_again(tmp_path, server):
 @pytest.mark.parametrize("known", [None, [], ["sha256:0", "git:63074552691cba38d45cd6c43b56209a061cab88"]])
 def test_what_a_checksum_may_be(tmp_path, server, known):
     assert obtain(text(f"{server.address}/t.gz", checksums=known), "set", {"data": tmp_path})[0] == TEXT
+
+
+@pytest.mark.parametrize(("said", "offline"), [("", False), ("0", False), ("no", False), ("on", True), ("TRUE", True)])
+def test_offline_may_come_from_the_environment(said, offline, monkeypatch):
+    monkeypatch.setenv("GPAM_OFFLINE", said)
+    assert _is_offline(composed("experiment=lm_laptop").paths.offline) is offline
+
+
+def test_offline_is_true_or_false():
+    with pytest.raises(UsageError, match=r"paths\.offline \(GPAM_OFFLINE\): got 'maybe', wanted true or false"):
+        _is_offline("maybe")
 
 
 def test_offline_asks_nobody_and_says_how_to_set_the_mirror(tmp_path, server):

@@ -83,6 +83,14 @@ def test_blank_pairs_are_dropped_and_blank_lines_of_language_models_kept(tmp_pat
     assert prepared.words("train") == 9
 
 
+def test_blank_test_pairs_are_told(tmp_path, caplog):
+    """What translates them elsewhere has other lines."""
+    prepare(
+        parallel(tmp_path / "nmt", test_de=["ein", "zwei"], test_en=["one", " "]), PLAIN, {"data": tmp_path / "data"}
+    )
+    assert "test: 1 pair with a blank side left out" in caplog.messages
+
+
 @pytest.mark.parametrize(("module", "step"), [(build, "binarise"), (atomic, "publish")])
 def test_killed_preparation_leaves_nothing_unfinished(tmp_path, monkeypatch, module, step):
     def killed(*_):

@@ -264,6 +264,21 @@ def test_doctor_says_what_is_here():
     assert "fairseq works" in report and "torch" in report
 
 
+def test_an_archive_has_linked_runs_second_test_sets_and_an_experiment_called_wandb(tmp_path, command):
+    for name in ("wandb/softmax/seed1/record.json", "wandb/softmax/seed1/second_test.de"):
+        file = tmp_path / "elsewhere" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "runs").symlink_to(tmp_path / "elsewhere")
+    assert command("archive.py", tmp_path / "results")[0] == 0
+    kept = {f"runs/wandb/softmax/seed1/{name}": b"{}" for name in ("record.json", "second_test.de")}
+    assert archives.unpack(tmp_path / "results-archive.tar.xz") == kept
+    (tmp_path / "elsewhere/wandb/softmax/seed1/record.json").unlink()
+    code, _, said = command("archive.py", tmp_path / "results")
+    assert code == 2 and "in which no run has ended" in said
+
+
 def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
     for name in ("record.json", "best.pt", "checkpoints/state.json", "wandb/run.json"):
         file = tmp_path / "results" / "runs" / "some" / name

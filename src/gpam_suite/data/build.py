@@ -1,11 +1,13 @@
 """Raw text to text/, bpe/ and bin/ in a folder, stage by stage, with the counts and checksums of what was written."""
 
 import importlib.metadata
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.formatting import plural
 from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary
 from gpam_suite.data.kinds.sources import Raw
 from gpam_suite.data.options import SPLITS, languages_of
@@ -16,6 +18,7 @@ from gpam_suite.data.text.lines import file_name
 from gpam_suite.data.text.rows import select
 from gpam_suite.data.text.segmentation import BPE_FILES, learn, segment, tokenise
 
+log = logging.getLogger(__name__)
 Side = dict[str, Piece]  # source, text, tokens, pieces: the texts of one side of a split, line by line the same
 
 
@@ -114,6 +117,12 @@ class _Texts:
                 f"parallel text of different length: {split}.{first} has {left} lines and {split}.{second} {right}; "
                 "line n of one must be the translation of line n of the other"
             )
+        for one, other in zip(*parts.values(), strict=True):
+            if one.lines != other.lines:
+                raise UsageError(
+                    f"parallel text of different length: a part of {split}.{first} has {one.lines} lines and that of "
+                    f"{split}.{second} {other.lines}; line n of one must be the translation of line n of the other"
+                )
         self._select(split, joined, "source", blank=not (split == "train" and self.options.get("clean")))
 
     def _take_out(self, split: str, judged: str, **rule: Any) -> None:
@@ -130,6 +139,8 @@ class _Texts:
         names = [f"{judged}.{language}" for language in texts]
         facts, found = select(self.stages, rows, names, f"select {split}", **rule)
         self.dropped[split] += facts["dropped"]
+        if facts["dropped"] and rule.get("blank") and split != "train":
+            log.warning("%s: %s with a blank side left out", split, plural(facts["dropped"], "pair"))
         for part, of in zip(found, (split, "valid"), strict=False):
             if not facts[part]:
                 raise UsageError(

@@ -14,6 +14,9 @@ from gpam_suite.data.options import plain
 from gpam_suite.data.store.download import checked_file, obtain
 from gpam_suite.data.text.lines import lines_of
 
+SECOND_TEST = "second_test."
+"""What the names of its files in a run's folder begin with."""
+
 
 def keep_second_test(cfg: DictConfig, folder: Path) -> None:
     """Leave both sides of the second test set of a run's configuration in its ``folder``: before training, so that
@@ -47,4 +50,4 @@ def keep_second_test(cfg: DictConfig, folder: Path) -> None:
 
 def second_test_file(folder: Path, language: str) -> Path:
     """One side of the second test set of the run in ``folder``."""
-    return folder / f"second_test.{language}"
+    return folder / f"{SECOND_TEST}{language}"

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.options import whole_number
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check_evaluation
 from gpam_suite.config.identity import config_hash
 from gpam_suite.data.second_test import keep_second_test
@@ -24,7 +25,8 @@ def evaluate_again(cfg: DictConfig) -> None:
     folder = Path(cfg.run)
     run = open_trained(folder, cfg.paths)
     given = {key: value for key, value in cfg.evaluation.items() if value is not None}
-    inapplicable = [key for key in given if key not in run.cfg.evaluation]
+    own = [*run.cfg.evaluation, *(["second_test"] if TASKS[run.cfg.dataset.task].parallel else [])]
+    inapplicable = [key for key in given if key not in own]
     if inapplicable:
         raise UsageError(f"evaluation.{inapplicable[0]} does not apply to a {run.cfg.dataset.task} run; leave it out")
     evaluation = OmegaConf.merge(run.cfg.evaluation, given)
@@ -32,7 +34,7 @@ def evaluate_again(cfg: DictConfig) -> None:
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))
     model = run.model(str(evaluation.checkpoint))
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
-    keep_second_test(OmegaConf.merge(run.cfg, {"paths": cfg.paths}), target)
+    keep_second_test(OmegaConf.merge(run.cfg, {"paths": cfg.paths, "evaluation": evaluation}), target)
     check_lengths(evaluation, run.complete, run.prepared, target)
     metrics, protocol = evaluate(model, run.task, run.prepared, evaluation, target)
     result = {"metrics": metrics, "protocol": protocol}

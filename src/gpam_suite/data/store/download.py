@@ -87,7 +87,7 @@ def obtain_file(
     for origin in [*earlier, *file["urls"]]:
         try:
             if origin in file["urls"]:
-                if paths.get("offline"):
+                if _is_offline(paths.get("offline")):
                     reasons.append(f"{origin}: not asked, paths.offline is set")
                     continue
                 _download(origin, path, resume=bool(file.get("checksums")))
@@ -107,6 +107,14 @@ def obtain_file(
         f"{file['mirror']} could not be had ({'; '.join(reasons) or 'it has no public address'}): {advice} "
         f"paths.mirror to a folder that holds {file['mirror']}"
     )
+
+
+def _is_offline(given: Any) -> bool:
+    """``paths.offline``, or the text of ``GPAM_OFFLINE``."""
+    said = str(given or "").lower()
+    if said not in ("", "0", "false", "no", "off", "1", "true", "yes", "on"):
+        raise UsageError(f"paths.offline (GPAM_OFFLINE): got {given!r}, wanted true or false")
+    return said in ("1", "true", "yes", "on")
 
 
 def _verified(path: Path, file: Mapping[str, Any], archive: bool) -> str:
