@@ -40,6 +40,18 @@ def test_a_window_equals_the_independent_formula(case, kind):
     assert_close(weights, wanted_weights, **EXACT)
 
 
+@every_case
+@pytest.mark.parametrize("low", [-1e4, -1e9])
+def test_what_a_softmax_makes_nothing_of_is_hidden(case, low):
+    """Also where the keys that a row sees are counted; no later target is told of."""
+    called, given = Called(case), inputs()
+    if not called.mechanism.takes_bias:
+        pytest.skip("it refuses what adds")
+    low = torch.zeros(5, 5, dtype=torch.float64).masked_fill(WINDOW, low)
+    with torch.no_grad():
+        assert_close(called(given, attn_mask=low)[0], called(given, attn_mask=WINDOW)[0], **EXACT)
+
+
 def softmax_of(scores):
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)

@@ -329,6 +329,33 @@ def test_attention_from_decoder_to_encoder_is_cross_attention(hf):
     assert_close(model(**inputs).logits, want, rtol=1e-4, atol=1e-5)
 
 
+def test_what_is_not_transformers_own_is_left_and_said(hf):
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+
+    class Mine(GPT2Attention):
+        pass
+
+    model = built(gpt2, hf)
+    model.transformer.h[1].attn.__class__ = Mine
+    for parameter in (quantised := model.transformer.h[2].attn).parameters():
+        parameter.requires_grad_(False).data = parameter.data.to(torch.uint8)
+    done = convert(model, "dagpam")
+    assert list(done.replaced) == ["transformer.h.0.attn"] and quantised is model.transformer.h[2].attn
+    assert (
+        done.left["transformer.h.1.attn"]
+        == "Mine is a class that did not come with transformers: its ways are not known"
+    )
+    assert "as if quantised" in done.left["transformer.h.2.attn"]
+
+
+def test_attention_to_an_image_is_cross_attention(hf):
+    sizes = SIZES | {"vocab_size": 40, "encoder_hidden_size": 16, "cross_attention_frequency": 1}
+    model = hf.Blip2QFormerModel(hf.Blip2QFormerConfig(**sizes)).eval()
+    done = convert(model, "shaped")
+    assert all("crossattention" not in path or name == "Softmax" for path, name in done.replaced.items()), done
+    assert any("crossattention" in path for path in done.replaced)
+
+
 def test_grouped_queries_against_the_formula(hf):
     """One layer's attention of a Llama by hand, in float64: projections, rotation, both softmaxes, output."""
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -391,6 +418,19 @@ def test_by_transformers_interface_heads_are_joined_as_the_mechanism_does_it_and
     got, weights = attention(module, q, k, v, None, output_attentions=asked)
     assert_close(got.flatten(2), module.gpam.after_heads(merge_heads(module.gpam(q, k, v)[0])))
     assert (weights is not None) == asked
+
+
+def test_a_targets_own_key_that_cannot_be_told_is_refused(monkeypatch):
+    module = nn.Module()
+    q, k = torch.randn(2, 2, 3, 8), torch.randn(2, 2, 5, 8)
+    module.gpam, module.is_causal = build("shaped", Site(16, 2)).eval(), False
+    with pytest.raises(UsageError, match="'shaped' stands in self attention alone: got 3 queries for 5 keys"):
+        attention(module, q, k, k, None)
+    module.gpam, seen = build("shaped", Site(16, 2, "decoder")).eval(), torch.ones(1, 1, 3, 5, dtype=torch.bool)
+    attention(module, q, k, k, seen)
+    monkeypatch.setattr("gpam.nn.hugging_face.runs_as_called", lambda: False)
+    with pytest.raises(UsageError, match="generate with disable_compile=True"):
+        attention(module, q, k, k, seen)
 
 
 def test_a_transformers_models_own_scale_and_bias_are_kept():

@@ -68,6 +68,8 @@ class Mechanism(nn.Module):
     needs_query_input: ClassVar[bool] = False
     #: Whether a bias may be added to the scores (``attn_mask`` of floats).
     takes_bias: ClassVar[bool] = True
+    #: Whether its formula counts the keys that a row sees.
+    counts_keys: ClassVar[bool] = False
 
     def __init__(self, site: Site, options: Any) -> None:
         super().__init__()
@@ -150,7 +152,9 @@ class Mechanism(nn.Module):
     ) -> Masks:
         check_padding(key_padding_mask, q.shape[0], k.shape[2])
         if attn_mask is not None:
-            attn_mask = mask_for(self.name, attn_mask, q, k.shape[2], self.takes_bias)
+            attn_mask = mask_for(
+                self.name, attn_mask, q, k.shape[2], takes_bias=self.takes_bias, counts_keys=self.counts_keys
+            )
         return Masks(key_padding_mask, causal, attn_mask)
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:

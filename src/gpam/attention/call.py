@@ -11,6 +11,9 @@ from gpam.attention.backends.problem import checked_attn_mask
 from gpam.errors import UsageError
 from gpam.tracing import runs_as_called
 
+_HIDES = -1e4
+"""What people write for ``-inf``: -1e4, -1e9."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
@@ -68,13 +71,18 @@ class Call:
         return self.q, self.k, self.v
 
 
-def mask_for(mechanism: str, attn_mask: Tensor, q: Tensor, source: int, takes_bias: bool) -> Tensor:
+def mask_for(
+    mechanism: str, attn_mask: Tensor, q: Tensor, source: int, *, takes_bias: bool, counts_keys: bool
+) -> Tensor:
     """``attn_mask`` as :class:`Masks` wants it; UsageError (of an exported graph, RuntimeError) where it does not fit.
 
     A mask of floats that only hides (0 and ``-inf``) is good for every mechanism; one that adds needs scores of which
-    a bias leaves a meaning.
+    a bias leaves a meaning. Where the keys that a row sees are counted, what is added tells whether it hides: a softmax
+    makes 0 of it.
     """
     attn_mask = checked_attn_mask(attn_mask, (*q.shape[:3], source))
+    if counts_keys and attn_mask.is_floating_point():
+        attn_mask = attn_mask.masked_fill(attn_mask <= _HIDES, float("-inf"))
     if takes_bias or attn_mask.dtype == torch.bool:
         return attn_mask
     refusal = (

@@ -1,6 +1,7 @@
 """Models of Hugging Face's transformers: a mechanism behind their attention interface. transformers may be missing."""
 
 import dataclasses
+import functools
 import inspect
 import sys
 from typing import Any
@@ -18,7 +19,7 @@ from gpam.tracing import runs_as_called
 
 _CHILD = "gpam"  # the name of the mechanism in its attention module, and of ours among transformers' implementations
 _BEFORE = "_gpam_attention_before"
-CROSS_NAMES = ("encoder_attn", "cross_attn", "cross_attention", "crossattention")
+CROSS_NAMES = ("encoder_attn", "x_attn", "cross_attn", "cross_attention", "crossattention")
 """What models call a decoder's attention to the encoder, where neither its class nor it says so."""
 
 
@@ -94,34 +95,47 @@ def attentions(model: nn.Module) -> Attentions:
         if isinstance(module, PreTrainedModel) and not path.startswith(inside or "\0"):
             found.models.append(module)
             inside += (f"{path}." if path else "",)
-        if path.startswith(inside or "\0") and _calls_the_interface(module):
+        if path.startswith(inside or "\0") and _calls_the_interface(type(module)):
             _sort(path, module, found)
     return found
 
 
-def _calls_the_interface(module: nn.Module) -> bool:
-    """Whether its class computes attention by transformers' interface, which its source alone tells."""
-    if not type(module).__module__.startswith("transformers."):
-        return False
+@functools.cache
+def _calls_the_interface(kind: type[nn.Module]) -> bool:
+    """Whether a class, or one that it is made from, computes attention by transformers' interface, which its source
+    alone tells."""
+    own = (base for base in kind.__mro__ if "forward" in vars(base) and not base.__module__.startswith("torch."))
     try:
-        return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(type(module).forward)
+        return any("ALL_ATTENTION_FUNCTIONS" in inspect.getsource(base.forward) for base in own)
     except (OSError, TypeError):
         return False
 
 
 def _sort(path: str, module: nn.Module, found: Attentions) -> None:
+    if not type(module).__module__.startswith("transformers."):
+        found.left[path] = (
+            f"{type(module).__name__} is a class that did not come with transformers: its ways are not known"
+        )
+        return
+    if not any(parameter.is_floating_point() for parameter in module.parameters()):
+        found.left[path] = "it has no floating-point parameter, as if quantised"
+        return
     config = getattr(module, "config", None)
     heads = _first(module, "num_heads", "num_attention_heads", "n_heads") or _first(config, "num_attention_heads")
     head_dim = _first(module, "head_dim", "attention_head_size")
     if not heads or not head_dim:
         found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
         return
-    crosses = "Cross" in type(module).__name__ or path.rpartition(".")[2] in CROSS_NAMES
+    crosses = "Cross" in type(module).__name__ or any(map(_is_cross, path.split(".")))
     if getattr(module, "is_cross_attention", False) or crosses:
         role: Role = "cross"
     else:
         role = "decoder" if getattr(module, "is_causal", False) else "encoder"
     found.known.append(_Attention(path, module, heads, head_dim, role))
+
+
+def _is_cross(name: str) -> bool:
+    return name in CROSS_NAMES or ("cross" in name and "att" in name)
 
 
 def _first(holder: Any, *names: str) -> int | None:
@@ -161,6 +175,11 @@ def attention(
 
         given = {"scaling": scaling, "dropout": dropout, "is_causal": is_causal, "position_bias": position_bias}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **given, **others)
+    if mechanism.site.role == "encoder" and not mechanism.facts.cross and query.shape[2] != key.shape[2]:
+        raise UsageError(
+            f"attention '{mechanism.name}' stands in self attention alone: got {query.shape[2]} queries for "
+            f"{key.shape[2]} keys in a module that was taken for an encoder's"
+        )
     for unknown in ("softcap", "s_aux", "cache"):
         if others.get(unknown) is not None:
             raise UsageError(f"attention with '{unknown}' is not supported in a converted model")
@@ -173,6 +192,11 @@ def attention(
     cached = mechanism.site.role == "decoder" and key.shape[2] > query.shape[2]
     if causal:  # as in torch's sdpa, query i is at key i: keys behind the last are a static cache's empty places
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+    elif cached and attention_mask is not None and not runs_as_called() and not mechanism.facts.cross:
+        raise UsageError(
+            f"attention '{mechanism.name}' takes the last keys for the targets' own, and while it is compiled it "
+            "cannot tell how far a static cache is filled: generate with disable_compile=True, or with another cache"
+        )
     elif cached and attention_mask is not None and runs_as_called():
         filled = _filled(attention_mask)  # a mechanism takes the last keys for the targets' own
         key, value = key[:, :, :filled], value[:, :, :filled]

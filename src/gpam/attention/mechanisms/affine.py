@@ -17,6 +17,8 @@ class AffineSoftmax(Mechanism):
     A subclass gives :attr:`factors`. Dropout falls once on ``P``, as in the code of attnscale and of shaped.
     """
 
+    counts_keys = True
+
     @property
     def factors(self) -> tuple[Factor | None, Factor, Factor]:
         """``a, b, c``, numbers or one a head; ``a`` is ``None`` where there is no identity term."""

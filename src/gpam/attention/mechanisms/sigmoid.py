@@ -34,6 +34,7 @@ class SigmoidOptions:
 @register("sigmoid")
 class Sigmoid(Mechanism):
     Options = SigmoidOptions
+    counts_keys = True
     facts = Facts(
         formula="sigmoid(S - ln n) V, n = visible keys",
         source="Ramapuram et al. 2024, arXiv 2409.04431",
