@@ -38,7 +38,7 @@ def _kept(results: Path) -> Iterator[Path]:
         if {RECORD, CONFIG} & set(names):
             folders[:] = [folder for folder in folders if folder not in LEFT_OUT]
         wanted = (name for name in names if Path(name).suffix in SUFFIXES or name.startswith(SECOND_TEST))
-        yield from (Path(place) / name for name in wanted)
+        yield from (path for name in wanted if (path := Path(place) / name).is_file())
 
 
 if __name__ == "__main__":

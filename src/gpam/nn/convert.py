@@ -98,7 +98,7 @@ def _torch_modules(model: nn.Module) -> Iterator[_Found]:
                 if isinstance(parent, nn.TransformerDecoderLayer):
                     role: Role = "cross" if name == "multihead_attn" else "decoder"
                 else:
-                    own = child.embed_dim == child.kdim == child.vdim and name not in hugging_face.CROSS_NAMES
+                    own = child.embed_dim == child.kdim == child.vdim and not hugging_face.is_cross(name)
                     role = "encoder" if own else "cross"
                 yield _Found(f"{path}.{name}".lstrip("."), parent, name, child, role, _why_left(child))
 

@@ -19,8 +19,6 @@ from gpam.tracing import runs_as_called
 
 _CHILD = "gpam"  # the name of the mechanism in its attention module, and of ours among transformers' implementations
 _BEFORE = "_gpam_attention_before"
-CROSS_NAMES = ("encoder_attn", "x_attn", "cross_attn", "cross_attention", "crossattention")
-"""What models call a decoder's attention to the encoder, where neither its class nor it says so."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +124,7 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
     if not heads or not head_dim:
         found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
         return
-    crosses = "Cross" in type(module).__name__ or any(map(_is_cross, path.split(".")))
+    crosses = "Cross" in type(module).__name__ or any(map(is_cross, path.split(".")))
     if getattr(module, "is_cross_attention", False) or crosses:
         role: Role = "cross"
     else:
@@ -134,8 +132,9 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
     found.known.append(_Attention(path, module, heads, head_dim, role))
 
 
-def _is_cross(name: str) -> bool:
-    return name in CROSS_NAMES or ("cross" in name and "att" in name)
+def is_cross(name: str) -> bool:
+    """Whether models call a decoder's attention to the encoder so, where neither its class nor it says so."""
+    return name in ("encoder_attn", "x_attn") or ("cross" in name and "att" in name)
 
 
 def _first(holder: Any, *names: str) -> int | None:

@@ -111,17 +111,12 @@ class _Texts:
         if len(joined) == 1:
             self.splits[split] = {None: {kind: pieces[0] for kind, pieces in joined[None].items()}}
             return
-        (first, left), (second, right) = ((side, sum(part.lines for part in own)) for side, own in parts.items())
-        if left != right:
-            raise UsageError(
-                f"parallel text of different length: {split}.{first} has {left} lines and {split}.{second} {right}; "
-                "line n of one must be the translation of line n of the other"
-            )
+        first, second = parts
         for one, other in zip(*parts.values(), strict=True):
             if one.lines != other.lines:
                 raise UsageError(
-                    f"parallel text of different length: a part of {split}.{first} has {one.lines} lines and that of "
-                    f"{split}.{second} {other.lines}; line n of one must be the translation of line n of the other"
+                    f"parallel text of different length: {split}.{first} has {one.lines} lines and {split}.{second} "
+                    f"{other.lines}; line n of one must be the translation of line n of the other"
                 )
         self._select(split, joined, "source", blank=not (split == "train" and self.options.get("clean")))
 

@@ -19,7 +19,7 @@ from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import SPLIT, Text, pairs_given, pairs_of, texts
-from gpam_suite.records.folder import Record, read_records
+from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
 PARTS = ("hulls", "depth", "runs")
@@ -44,15 +44,13 @@ def analyse(cfg: DictConfig) -> list[Path]:
             if len(several(pair, f"pairs.{languages}")) != 2:
                 raise UsageError(f"pairs.{languages}: got {pair}, wanted two texts, as in [[Hallo.,Hello.]]")
     results, written = Path(cfg.results), []
-    if cfg.only and "runs" in parts:
-        read_records(results, cfg.only)  # a name that is none is told before the other parts are looked at
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
+    if "runs" in parts:  # first: cfg.only may name no experiment
+        written += _analyse_runs(results, cfg)
     if "hulls" in parts:
         written.append(analyse_hulls(results))
     if "depth" in parts and (cfg.again or not is_analysed(results, cfg)):
         written.append(analyse_depth(results, cfg))
-    if "runs" in parts:
-        written += _analyse_runs(results, cfg)
     log.info("%d files of numbers", len(written))
     return written
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
-from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import read_history
 from gpam_suite.report.tables import difference_cell, metric_title
 from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
 from gpam_suite.stats.claim import reference_score
-from gpam_suite.stats.curves import learning_curve
+from gpam_suite.stats.curves import learning_curve, title
 
 ORDER = 5
 Cells = Iterable[list[str]]
@@ -85,7 +84,7 @@ def _moving(found: Aggregate) -> Cells:
         fall, ahead = before - last, float(theirs.values.mean(axis=0)[-1]) - last
         times = abs(fall / ahead) if ahead else None
         yield [
-            f"perplexity per {TASKS[found.task].scored}",
+            title(found.task).removeprefix("Validation "),
             " and ".join(f"{update:,}" for update in ours.updates[-2:].tolist()),
             formatting.number(fall),
             formatting.number(100 * fall / before, 1),

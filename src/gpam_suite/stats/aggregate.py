@@ -326,7 +326,7 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
 
 
 def _trained_with(name: str, value: str) -> str:
-    return f"{int(value):,} updates" if name == "max_update" else f"{name} {value}"
+    return f"{int(value):,} updates" if name == "max_update" and value.isdecimal() else f"{name} {value}"
 
 
 def _started(record: Record) -> float:
