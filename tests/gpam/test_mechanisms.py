@@ -266,7 +266,8 @@ def test_predicted_flops(case, target, source):
         pytest.skip("stands in self attention only")
     called, given = Called(case), inputs(target=target, source=source, batch=1)
     if called.mechanism.needs_every_layer:
-        called.first(given.q, given.k, given.v_first)
+        with torch.no_grad():
+            called.first(given.q, given.k, given.v_first)
     l1 = {torch.ops.aten._cdist_forward: lambda q, k, *_, out_shape=None, **__: 2 * q[0] * q[1] * k[1] * q[2]}
     with FlopCounterMode(display=False, custom_mapping=l1) as counter, torch.no_grad():
         plain = called.name != "gfsa"  # its weights cost a product that its output does without
@@ -487,6 +488,18 @@ def test_neutreno_leaves_nothing_behind():
     assert last.stack.tensors
     last(given.q, given.k, given.v)
     assert not last.stack.tensors
+
+
+def test_neutreno_takes_no_values_without_gradients():
+    """A first layer that is checkpointed alone makes its values without them; they would stand as constants."""
+    called, given = Called(("neutreno", {})), inputs()
+    second = build("neutreno", Site(EMBED, HEADS, layer=1, layers=3)).double()
+    second.stack = called.mechanism.stack
+    with torch.no_grad():
+        called(given)
+        second(given.q, given.k, given.v)
+    with pytest.raises(UsageError, match="all with gradients or all without"):
+        second(given.q, given.k, given.v)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])

@@ -20,6 +20,7 @@ into the first layer's values. Dropout falls on ``A``, as in the authors' code. 
 import dataclasses
 import warnings
 
+import torch
 from torch import Tensor
 
 from gpam.attention.call import Call
@@ -31,7 +32,11 @@ from gpam.attention.registry import register
 from gpam.attention.site import Site
 from gpam.errors import UsageError
 
-_FIRST_VALUES = "neutreno_first_values"
+
+def _kept_as() -> str:
+    """Their name in ``stack``. Values that were made without gradients, as a layer that is checkpointed alone makes
+    them, are none for a layer that is run with them: it would take them for constants."""
+    return f"NeuTRENO's first values, {'with' if torch.is_grad_enabled() else 'without'} gradients"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,23 +73,22 @@ class NeuTRENO(Softmax):
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         output, weights = super()._attend(call)
         own = own_value(call.v, call.q.shape[2], None)
-        last = self.site.layer == self.site.layers - 1
-        if self.site.layer > 0:
-            first = self._first_values(own)
-            output = output + self.options.neutreno_lambda * (first - own)
-        if last:
-            self.stack.tensors.pop(_FIRST_VALUES, None)
-        elif self.site.layer == 0:
-            self.stack.tensors[_FIRST_VALUES] = own
+        first, last = self.site.layer == 0, self.site.layer == self.site.layers - 1
+        if not first:
+            output = output + self.options.neutreno_lambda * (self._first_values(own) - own)
+        if first or last:
+            self.stack.tensors.clear()
+        if first and not last:
+            self.stack.tensors[_kept_as()] = own
         return output, weights
 
     def _first_values(self, own: Tensor) -> Tensor:
-        first = self.stack.tensors.get(_FIRST_VALUES)
+        first = self.stack.tensors.get(_kept_as())
         if first is None or first.shape != own.shape:
             got = "none" if first is None else f"shape {list(first.shape)}"
             raise UsageError(
                 f"layer {self.site.layer} of attention 'neutreno' needs the first layer's values of shape "
-                f"{list(own.shape)}, got {got}: the layers of a stack must share one StackMemory, run in order, and "
-                "where they are checkpointed be so as a whole"
+                f"{list(own.shape)}, got {got}: the layers of a stack must share one StackMemory, run in order, all "
+                "with gradients or all without, and where they are checkpointed be so as a whole"
             )
         return first
