@@ -197,6 +197,20 @@ def test_other_protocols_and_data_are_refused(tmp_path, groups, change, sentence
     assert f"A and B do not compare: {sentence} Name two" in str(error.value)
 
 
+def test_language_models_of_other_words_are_refused(tmp_path):
+    """Of the same text; what is not used is as good as not named."""
+
+    def run(name, **preprocessing):
+        (record,) = store(tmp_path, make_record(experiment=name))
+        add_config(record, **{f"preprocessing__{key}": value for key, value in preprocessing.items()})
+        return str(record.folder)
+
+    plain, named = run("plain"), run("named", tokenizer="none", lowercase=False, min_count=0, bpe="characters")
+    assert compare(plain, named)
+    with pytest.raises(UsageError, match=r"preprocessing\.min_count is missing in A but 3 in B"):
+        compare(plain, run("cut", min_count=3))
+
+
 def test_another_recipe_is_a_question_like_any_other(tmp_path, groups):
     (other,) = store(tmp_path, make_record(experiment="other", recipe="mine", value=20.0))
     add_document_scores(other)

@@ -40,6 +40,8 @@ from gpam_suite.records import archives
 from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
 
 RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
+WORDS_BY = ("tokenizer", "normalise", "hyphens", "last_stop", "lowercase", "min_count")
+"""What of the ``preprocessing`` node makes other words of the same text, or ``<unk>`` of some."""
 CHECKPOINT = "checkpoint"
 """The name of the evaluated checkpoint among a record's ``checksums``; beside it stand ``scores.jsonl`` (not in records
 from before 2026-11-28) and files of the prepared data."""
@@ -97,6 +99,23 @@ class Record:
         """What two headline numbers must share to be comparable: the text, and every field of the protocol."""
         protocol = {f"protocol.{name}": value for name, value in self.data["protocol"].items()}
         return {"data checksum": self.data["data"]["checksum"], **protocol}
+
+    def scored_otherwise(self, other: "Record") -> list[tuple[str, Any, Any]]:
+        """Why the headline numbers of the two do not compare: names, each with both values. Two language models must have
+        the same words too, where their configurations say it (translations are scored as text).
+
+        Raises:
+            UsageError: see :attr:`config`.
+        """
+        words = self.config and other.config and not TASKS[self.data["task"]].parallel
+        one, two = ({**record.scored_by, **(record._words_by if words else {})} for record in (self, other))
+        return [(key, one.get(key), two.get(key)) for key in {**one, **two} if one.get(key) != two.get(key)]
+
+    @property
+    def _words_by(self) -> dict[str, Any]:
+        given = self.config.get("preprocessing", {})
+        used = {key: given.get(key) for key in WORDS_BY if given.get(key) not in (None, False, 0, "none")}
+        return {f"preprocessing.{key}": value for key, value in used.items()}
 
     @cached_property
     def config(self) -> dict[str, Any]:

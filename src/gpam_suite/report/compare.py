@@ -116,11 +116,9 @@ def _obstacles(a: Side, b: Side) -> list[str]:
             return [f"{field} is {a.reference[field]} in A but {b.reference[field]} in B"]
     if not (a.row.finished and b.row.finished):  # a lost run has no number, and its protocol may be unknown
         return []
-    one, other = a.reference.scored_by, b.reference.scored_by
     return [
-        f"{key} is {one.get(key, 'missing')} in A but {other.get(key, 'missing')} in B"
-        for key in {**one, **other}
-        if one.get(key) != other.get(key)
+        f"{key} is {'missing' if one is None else one} in A but {'missing' if other is None else other} in B"
+        for key, one, other in a.reference.scored_otherwise(b.reference)
     ]
 
 

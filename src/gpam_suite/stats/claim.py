@@ -336,7 +336,7 @@ def _references(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> 
     aggregate, ngram = there[claim.experiment], claim.references["ngram"]
     found: dict[str, float | None] = {}
     for experiment, model in claim.references["runs"].items():
-        alike = experiment in there and there[experiment].reference.scored_by == aggregate.reference.scored_by
+        alike = experiment in there and not there[experiment].reference.scored_otherwise(aggregate.reference)
         row = there[experiment].row_of(model, seeds=1) if alike else None
         found[row.label if row else model] = row.summary(aggregate.metric).mean if row else None
     if ngram is not None:
