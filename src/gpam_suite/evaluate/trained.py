@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
 from torch import nn
 
@@ -92,6 +93,7 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
             )
     complete = fairseq_config(cfg)
     complete.common.cpu = complete.common.cpu or cpu
+    torch.backends.cudnn.allow_tf32 = False  # as in training
     fill_paths(complete, folder, prepared)
 
     import gpam_fairseq  # noqa: F401, I001  (before fairseq)

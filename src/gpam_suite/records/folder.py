@@ -101,8 +101,8 @@ class Record:
         return {"data checksum": self.data["data"]["checksum"], **protocol}
 
     def scored_otherwise(self, other: "Record") -> list[tuple[str, Any, Any]]:
-        """Why the headline numbers of the two do not compare: names, each with both values. Two language models must have
-        the same words too, where their configurations say it (translations are scored as text).
+        """Why the headline numbers of the two do not compare: names, each with both values. Two language models must
+        have the same words too, where their configurations say it (translations are scored as text).
 
         Raises:
             UsageError: see :attr:`config`.
