@@ -179,6 +179,19 @@ def test_wmt17_as_its_recipe_says(tmp_path, wmt_server):
     assert prepared.postprocess("well @-@ known @-@ &amp; so .") == "well-known-& so."
 
 
+def test_each_part_of_a_corpus_is_parallel(tmp_path, wmt_server):
+    """Also where one part has as many lines too few as another has too many."""
+    for name, member, change in (
+        ("/training-parallel-commoncrawl.tgz", "commoncrawl.de-en.en", lambda lines: lines[:-1]),
+        ("/training-parallel-nc-v9.tgz", "training/news-commentary-v9.de-en.en", lambda lines: [*lines, "more"]),
+    ):
+        files = wmt_files()[name]
+        wmt_server.files[name] = packed(files | {member: change(files[member])})
+    dataset = small_node("wmt14_en_de", wmt_server.address)
+    with pytest.raises(UsageError, match=r"train\.en has 59 lines and train\.de 60;"):
+        prepare(dataset, recipe("wmt14_en_de", bpe_size=60), {"data": tmp_path, "mirror": None})
+
+
 def test_another_number_of_sentences_is_refused(tmp_path, iwslt_archive):
     with serving() as server:
         server.files = {"/de-en.tgz": iwslt_archive[1]}

@@ -216,6 +216,7 @@ def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     [
         (1, {"fairseq__optimization__lr": [0.01]}, "Softmax, lr 0.01"),
         (4, {"fairseq__optimization__max_update": 60}, "Softmax, 60 updates"),
+        (4, {"fairseq__optimization__max_update": None}, "Softmax, max_update not set"),
         (1, {"fairseq__dataset__max_tokens": 4096}, "Softmax, tokens per update 8192"),
         (4, {"fairseq__model__decoder_layers": 8}, "Softmax, decoder_layers 8"),
         (
