@@ -191,6 +191,20 @@ def test_float32_and_bfloat16(backend, causal):
     assert_matches_formula(backend, target=130, source=130, dtype=torch.bfloat16, causal=causal, tolerance=4e-2)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_are_not_rounded_in_bfloat16(backend):
+    """In it 1 + lambda+ moves in steps of 1/128: the mean of the output would be off by up to half of one."""
+    q, q_neg, k = (draw.bfloat16() for draw in torch.randn(3, 2, 2, 40, 8, generator=torch.Generator().manual_seed(1)))
+    v = torch.ones(2, 2, 40, 4, dtype=torch.bfloat16)
+    v += torch.linspace(-1, 1, 40, dtype=torch.bfloat16)[:, None]
+    for weight in (1.003, torch.tensor(1.003)):
+        found, wanted = (
+            dual_softmax(*(x.to(dtype) for x in (q, q_neg, k, v)), weight, 0.2, backend=name).double().mean()
+            for dtype, name in ((torch.bfloat16, backend), (torch.float64, "reference"))
+        )
+        assert abs(found - wanted) < 8e-4
+
+
 @pytest.mark.parametrize("backend", FUSED)
 def test_bfloat16_sums_over_many_rows_stay_exact(backend):
     """A sum of 1024 equal terms of 1/1024 in bfloat16 stops growing at 1/4; in float32 it is exact."""

@@ -74,8 +74,8 @@ def test_choose_backend(case, branches, want):
     "dtype, head_dim, value_dim, capability, want",
     [
         (torch.bfloat16, 64, 64, (8, 0), True),
-        (torch.float16, 256, 256, (9, 0), True),
-        (torch.bfloat16, 264, 264, (9, 0), False),
+        (torch.float16, 192, 192, (9, 0), True),
+        (torch.bfloat16, 200, 200, (9, 0), False),
         (torch.bfloat16, 64, 32, (9, 0), False),
         (torch.float16, 64, 64, (7, 5), False),
         (torch.float32, 64, 64, (9, 0), False),
@@ -84,6 +84,7 @@ def test_choose_backend(case, branches, want):
 def test_where_flash_attention_runs(dtype, head_dim, value_dim, capability, want, monkeypatch):
     """PyTorch's own conditions; a GPU is not at hand here, so the tensors only say that they lie on one."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     values = SimpleNamespace(device=torch.device("cuda"), dtype=dtype, shape=(1, 1, 4, value_dim))
     problem = SimpleNamespace(values=values, queries=[torch.empty(1, 1, 4, head_dim)])
     assert functional._has_flash(problem) is want

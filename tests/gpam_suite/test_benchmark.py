@@ -194,10 +194,10 @@ def test_counted_products_are_those_of_the_table():
     calls = units(lambda: functional.dual_softmax(q, q_neg, k, v, 1.5, 0.5, backend="sdpa"))
     assert calls == by_form("dagpam", "calls") == 14
     assert by_form("dagpam", "streaming") == 12
-    assert counting.limit("dagpam", "cpu") == pytest.approx(11 / 7)
-    assert counting.limit("dagpam", "cuda") == pytest.approx(12 / 7)
-    assert counting.limit("softmax", "cpu") == counting.limit("differential", "cpu") == 1
-    assert counting.limit("coda", "cpu") is None
+    assert counting.limit("dagpam", "cpu", 512) == counting.limit("dagpam", "cuda", 64) == pytest.approx(11 / 7)
+    assert counting.limit("dagpam", "cuda", 512) == pytest.approx(12 / 7)
+    assert counting.limit("softmax", "cpu", 512) == counting.limit("differential", "cpu", 512) == 1
+    assert counting.limit("coda", "cpu", 512) is None
 
 
 def test_peak_memory_is_that_of_live_tensors():

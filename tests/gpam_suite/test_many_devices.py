@@ -22,7 +22,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import check, fairseq_config, folder_of
-from gpam_suite.config.device_batches import PRECISIONS, share
+from gpam_suite.config.device_batches import PRECISIONS, share, shared
 from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.run import processes
@@ -214,10 +214,18 @@ def test_what_cannot_be_shared_is_refused(overrides, sentence):
         check(composed("experiment=lm_laptop", *overrides))
 
 
-def test_half_precision_is_asked_for_by_its_own_option(tmp_path):
-    sentence = "fairseq.common.bf16: got True, wanted gpu.precision=bf16"
+def test_devices_share_the_sentences_of_a_batch():
+    cfg = composed("experiment=lm_laptop", "gpu.devices=2", "++fairseq.dataset.batch_size=4")
+    assert shared(fairseq_config(cfg), 2)["dataset"]["batch_size"] == 2
+    with pytest.raises(UsageError, match="max_tokens=1024 tokens and batch_size=5 sentences evenly"):
+        check(composed("experiment=lm_laptop", "gpu.devices=2", "++fairseq.dataset.batch_size=5"))
+
+
+@pytest.mark.parametrize(("option", "wanted"), [("bf16", "bf16"), ("amp", "fp16"), ("memory_efficient_bf16", "bf16")])
+def test_half_precision_is_asked_for_by_its_own_option(tmp_path, option, wanted):
+    sentence = f"fairseq.common.{option}: got True, wanted gpu.precision={wanted}"
     with pytest.raises(UsageError, match=sentence):
-        run(composed(*tiny_words(tmp_path), "++fairseq.common.bf16=true"))
+        run(composed(*tiny_words(tmp_path), f"++fairseq.common.{option}=true"))
 
 
 # ---------------------------------------------------------------------------------------------- who started the process

@@ -38,7 +38,8 @@ def located_divergence() -> Iterator[None]:
             yield
     except FloatingPointError as error:
         place = found[1] if len(found) > 1 else "done again, that update gave numbers"
-        raise Diverged(f"{found[0]}: {place} ({error})" if found else str(error)) from None
+        said = str(error).partition("\n")[0]
+        raise Diverged(f"{found[0]}: {place} ({said})" if found else said) from None
 
 
 class _Detector:

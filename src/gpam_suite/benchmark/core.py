@@ -149,7 +149,8 @@ def _contender(name: str, peer: Peer, inputs: Inputs, wanted: dict[str, list[Ten
         pairs = [(torch.zeros_like(w) if g is None else g, w) for g, w in found if w is not None]
         return relative_error(*zip(*pairs, strict=True))
 
-    return Contender(run, error, lambda: {"limit": limit(of, inputs.device), **profiled(run, inputs.device)})
+    least = limit(of, inputs.device, max(inputs.shape.length, inputs.source))
+    return Contender(run, error, lambda: {"limit": least, **profiled(run, inputs.device)})
 
 
 def _exact(model: str, mechanism: Mechanism, inputs: Inputs) -> list[Tensor | None]:

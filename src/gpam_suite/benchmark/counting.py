@@ -22,15 +22,18 @@ FORMS: dict[str, Callable[[float, float, int], float]] = {
     "streaming": lambda scores, values, branches: 4 * scores + (2 + branches) * values,
     "calls": lambda scores, values, branches: 4 * scores + 3 * branches * values,
 }
+#: Of rows that a GPU's registers hold whole, at most (``kernels_short``, in half precision).
+SHORT = 128
 #: ``(scores, values, branches)`` of the mechanisms that are sums of softmaxes.
 SUMS = {"softmax": (1, 1, 1), "dagpam": (2, 1, 2), "differential": (1, 1, 2)}
 
 
-def limit(mechanism: str, device_type: str) -> float | None:
-    """The least time ratio to softmax without keeping N x N numbers: row-resident on a CPU, streaming on a GPU."""
+def limit(mechanism: str, device_type: str, length: int) -> float | None:
+    """The least time ratio to softmax without keeping N x N numbers: row-resident on a CPU and for short rows on a GPU,
+    else streaming; ``length`` is that of targets or sources, the larger."""
     if mechanism not in SUMS:
         return None
-    form = FORMS["row-resident" if device_type == "cpu" else "streaming"]
+    form = FORMS["row-resident" if device_type == "cpu" or length <= SHORT else "streaming"]
     return form(*SUMS[mechanism]) / form(*SUMS["softmax"])
 
 

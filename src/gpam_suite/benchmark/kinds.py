@@ -37,5 +37,5 @@ KINDS = {
     "layer": Kind("Layer", _LAYER, "stock", model_kinds.layers, 5e-3),
     "step": Kind("Training step", _STEP, "stock", model_kinds.steps, 5e-3),
     "train": Kind("Whole training", _TRAIN, "stock", whole_training.contenders, 2e-3),
-    "decode": Kind("Decoding step", _DECODE, "stock", model_kinds.decoding),
+    "decode": Kind("Decoding step", _DECODE, "stock", model_kinds.decoding, 2e-4),
 }

@@ -41,6 +41,7 @@ def peak_bytes(work: Callable[[], Result], device: str = "cpu") -> tuple[int, Re
     given back first, so that they count.
     """
     POOL.clear()
+    gc.collect()  # what is freed while the work runs would be taken off its peak
     if device != "cpu":
         synchronise()
         torch.cuda.reset_peak_memory_stats()
@@ -48,7 +49,6 @@ def peak_bytes(work: Callable[[], Result], device: str = "cpu") -> tuple[int, Re
         result = work()
         synchronise()
         return torch.cuda.max_memory_allocated() - before, result
-    gc.collect()  # what is freed while the work runs would be taken off its peak
     with _profile(profile_memory=True) as seen:
         result = work()
     changes = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]

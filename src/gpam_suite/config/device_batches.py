@@ -1,12 +1,14 @@
 """How devices share an update: a recipe's batch is that of one device, and any number of devices sees as many tokens.
 
 An update holds at most ``max_tokens x update_freq`` tokens. ``n`` devices take fewer batches each (``update_freq / n``)
-where that goes, and smaller ones (``max_tokens``) for what is left. fairseq takes a multiple of
+where that goes, and smaller ones (``max_tokens``, ``batch_size``) for what is left. fairseq takes a multiple of
 ``required_batch_size_multiple`` sentences where a batch has as many, so that is cut with the tokens: else each device
 would round its own small batch down.
 """
 
+from collections.abc import Mapping
 from math import gcd
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,6 +17,9 @@ from gpam_suite.common.options import one_of, whole_number
 
 HALF = ("fp16", "bf16")
 PRECISIONS = ("fp32", *HALF)
+_OF_FAIRSEQ = {"fp16": "fp16", "bf16": "bf16", "amp": "fp16"}
+_OF_FAIRSEQ |= {f"memory_efficient_{name}": name for name in HALF}
+"""Its own switches of half precision, and ours instead."""
 
 
 def devices(cfg: DictConfig) -> int:
@@ -40,9 +45,9 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
 def check_half(cfg: DictConfig) -> None:
     """Raise UsageError where half precision is asked for in a training, and not by ``gpu.precision``, which knows where
     it cannot be."""
-    for name in HALF:
+    for name, wanted in _OF_FAIRSEQ.items():
         if cfg.fairseq.common.get(name):
-            raise UsageError(f"fairseq.common.{name}: got {cfg.fairseq.common[name]}, wanted gpu.precision={name}")
+            raise UsageError(f"fairseq.common.{name}: got {cfg.fairseq.common[name]}, wanted gpu.precision={wanted}")
 
 
 def check_visible(cfg: DictConfig, wanted: int) -> None:
@@ -67,27 +72,31 @@ def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
     Raises:
         UsageError: the batch cannot be cut so that an update keeps its tokens.
     """
-    frequencies, most = list(complete.optimization.update_freq), complete.dataset.max_tokens
+    frequencies = list(complete.optimization.update_freq)
+    whole = {name: complete.dataset[name] for name in ("max_tokens", "batch_size", "required_batch_size_multiple")}
+    most, sentences, multiple = whole.values()
     common = gcd(count, *map(int, frequencies))
     rest = count // common
     found: dict[str, dict[str, object]] = {"optimization": {"update_freq": [int(f) // common for f in frequencies]}}
     if rest == 1:
         return found
-    if most is None or most % rest:
+    if most is None or most % rest or (sentences or 0) % rest:
+        also = "" if sentences is None else f" and batch_size={sentences} sentences"
         raise UsageError(
             f"gpu.devices={count} cannot share an update of update_freq={frequencies} batches with at most "
-            f"max_tokens={most} tokens evenly; set fairseq.optimization.update_freq to a multiple of {count}"
+            f"max_tokens={most} tokens{also} evenly; set fairseq.optimization.update_freq to a multiple of {count}"
         )
-    multiple, length = complete.dataset.required_batch_size_multiple, complete.task.get("tokens_per_sample")
+    length = complete.task.get("tokens_per_sample")
     own = {"max_tokens": most // rest, "required_batch_size_multiple": max(1, multiple // rest)}
+    own["batch_size"] = None if sentences is None else sentences // rest
     if length is not None and most // rest < length:
         raise UsageError(
             f"gpu.devices={count} leaves each device {most // rest} tokens of fairseq.dataset.max_tokens={most}, less "
             f"than one sample of {length}; use fewer devices, or raise max_tokens or update_freq"
         )
-    if length is not None and rest * _samples(*own.values(), length) != _samples(most, multiple, length):
+    if length is not None and rest * _samples(own, length) != _samples(whole, length):
         raise UsageError(
-            f"gpu.devices={count} cannot share the {_samples(most, multiple, length)} samples of {length} tokens that "
+            f"gpu.devices={count} cannot share the {_samples(whole, length)} samples of {length} tokens that "
             f"fairseq.dataset.max_tokens={most} has room for evenly; set fairseq.optimization.update_freq to a "
             f"multiple of {count}"
         )
@@ -100,7 +109,8 @@ def share(complete: DictConfig, count: int) -> None:
         complete[group].update(options)
 
 
-def _samples(most: int, multiple: int, length: int) -> int:
-    """Samples of a batch of fairseq's: a multiple of ``multiple``, where there are as many."""
-    held = most // length
+def _samples(dataset: Mapping[str, Any], length: int) -> int:
+    """Samples in a batch of fairseq's: a multiple of ``required_batch_size_multiple``, where there are as many."""
+    held, multiple = dataset["max_tokens"] // length, dataset["required_batch_size_multiple"]
+    held = min(held, dataset["batch_size"] or held)
     return held - held % multiple if held >= multiple else held

@@ -183,6 +183,7 @@ def _record(
         "versions": environment.versions(),
         "git": git,
         "hardware": environment.hardware()
+        | ({"gpu": None, "gpus": 0} if cfg.fairseq.common.cpu else {})
         | {
             "fast_products": outcome.get("fast_products", False),
             "attention_backends": outcome.get("attention_backends"),

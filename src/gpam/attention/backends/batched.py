@@ -118,12 +118,12 @@ class _Batched(torch.autograd.Function):
                 grad_weights[branch] = delta if weights.shape[2] > 1 else delta.sum(1, keepdim=True)
             grad_scores = torch._softmax_backward_data(own, probabilities, -1, probabilities.dtype)
             shared = branch % len(keys)
-            weight = None if weights is None else weights[branch].to(grad.dtype)
+            weight = None if weights is None else weights[branch]
             if need_queries[branch]:
                 found = _scaled_product(grad_scores, keys[shared], options.scale)
                 grad_queries[branch] = found if weight is None else found.mul_(weight)
             if need_keys[shared]:
-                query = queries[branch] if weight is None else queries[branch] * weight
+                query = queries[branch] if weight is None else (queries[branch] * weight).to(grad.dtype)
                 found = _scaled_product(grad_scores.transpose(1, 2), query, options.scale)
                 grad_keys[shared] = found if grad_keys[shared] is None else grad_keys[shared].add_(found)
         return None, None, None, grad_weights, grad_values, *grad_queries, *grad_keys
@@ -150,10 +150,11 @@ def _combine(options: _Options, each: list[Tensor], weights: Tensor | None, nois
         each = [probabilities * factors for probabilities, factors in zip(each, noise, strict=True)]
     if weights is None:
         return each[0]
-    first, *others = weights.to(each[0].dtype).unbind()
+    first, *others = weights.unbind()
     out = each[0] * first
     for probabilities, weight in zip(each[1:], others, strict=True):
         out.addcmul_(probabilities, weight)
+    out = out.to(each[0].dtype)
     return out.mul_(noise[0]) if noise and not options.drop_branches else out
 
 

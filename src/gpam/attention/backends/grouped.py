@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpam.attention.backends.problem import Problem
+from gpam.attention.backends.problem import Problem, rows_together
 from gpam.attention.backends.sdpa import sdpa
 from gpam.errors import UsageError
 
@@ -36,7 +36,13 @@ def grouped(problem: Problem) -> Tensor:
     kernels = [SDPBackend.FLASH_ATTENTION] if values.is_cuda else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
     with sdpa_kernel(kernels):
         out = F.scaled_dot_product_attention(
-            queries, problem.keys[0], values, dropout_p=problem.dropout, is_causal=problem.causal, enable_gqa=True
+            queries,
+            rows_together(problem.keys[0]),
+            rows_together(values),
+            dropout_p=problem.dropout,
+            is_causal=problem.causal,
+            enable_gqa=True,
         )
     branches = out.unflatten(1, (-1, problem.branches)).unbind(2)
-    return sum(weight.to(out.dtype) * branch for weight, branch in zip(problem.weights, branches, strict=True))
+    total = sum(weight * branch for weight, branch in zip(problem.weights, branches, strict=True))
+    return total.to(values.dtype)

@@ -29,10 +29,11 @@ def packed(problem: Problem) -> Tensor:
     if problem.plain:
         combined = each[0]
     else:
-        first, *others = problem.weights.to(values.dtype).unbind()
+        first, *others = problem.weights.unbind()
         combined = each[0] * first
         for probabilities, weight in zip(each[1:], others, strict=True):
             combined = torch.addcmul(combined, probabilities, weight)
+        combined = combined.to(values.dtype)
     if problem.dropout and problem.dropout_on == "combined":
         combined = F.dropout(combined, problem.dropout)
     return combined @ values

@@ -33,6 +33,7 @@ def sdpa(problem: Problem) -> Tensor:
             dropout_p=problem.dropout,
             is_causal=problem.causal and mask is None,
         )
-        weighted = out if problem.plain else problem.weights[branch].to(out.dtype) * out
+        weighted = out if problem.plain else problem.weights[branch] * out
         total = weighted if total is None else total + weighted
+    total = total.to(problem.values.dtype)
     return total if hidden is None else total.masked_fill(hidden, 0.0)

@@ -53,7 +53,7 @@ def _run(problem: Problem, keep: bool) -> Tensor:
     out = _SumOfSoftmaxes.apply(
         options, problem.key_padding_mask, weights, problem.values, *problem.queries, *problem.keys
     )
-    return out * problem.weights[0].to(out.dtype) if single and not problem.plain else out
+    return (out * problem.weights[0]).to(out.dtype) if single and not problem.plain else out
 
 
 @dataclass(frozen=True)
@@ -190,13 +190,13 @@ class _Call:
 
 
 class _Weights:
-    """The weights of a call, of each branch and head, in the dtype of the tiles; their gradient."""
+    """The weights of a call, of each branch and head; their gradient."""
 
     def __init__(self, call: _Call, weights: Tensor):
         self._layout = call.options.layout
         self._shape = weights.shape  # [branches, batch, heads, target or 1, 1]
         self._per_row = weights.shape[3] > 1
-        self._all = weights.flatten(1, 2).to(call.values.dtype)
+        self._all = weights.flatten(1, 2)
         self._scaled = self._all * call.scale
         self._grad = weights.new_zeros(self._all.shape)
 

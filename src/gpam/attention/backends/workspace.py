@@ -25,7 +25,10 @@ class _Pool(threading.local):
         self._buffers: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
 
     def take(self, use: str, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """At least ``size`` elements of whatever the last user left there."""
+        """At least ``size`` elements of whatever the last user left there; on a GPU, whose streams do not wait for each
+        other, of torch's own pool."""
+        if device.type != "cpu":
+            return torch.empty(size, dtype=dtype, device=device)
         key = use, dtype, device
         if key not in self._buffers or self._buffers[key].numel() < size:
             with torch.inference_mode(False):  # a call outside of that mode could not write to it
