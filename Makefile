@@ -53,7 +53,7 @@ override REPRODUCE = scripts/reproduce.py --scale "$$SCALE" --models "$$MODELS" 
 .PHONY: help setup doctor test lint reproduce-lm reproduce-nmt reproduce-ptb sweep-lambda tables publish archive compare analyse perturb evidence benchmark plan soak lock audit search watch clean
 
 help: ## this list
-	@awk -F ':.*## ' 'BEGIN {print "make TARGET [SCALE=laptop|small|paper] [MODELS=softmax,dagpam] [SEEDS=1,2,3] [JOBS=2] [RESULTS=results/local] [EXTRA=\"KEY=VALUE ...\"]"} \
+	@awk -F ':.*## ' 'BEGIN {print "make TARGET [NAME=value ...]; most take RESULTS=results/local and EXTRA=\"KEY=VALUE ...\" (Hydra'"'"'s)"} \
 		/^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST) || :  # ended early by | head
 
 setup: $(VENV)/.installed ## make .venv with the pinned packages (by itself where missing) [TORCH_INDEX=address of torch's CPU wheels]
@@ -72,12 +72,12 @@ test: setup ## all tests, without a GPU but for those that want one
 lint: setup ## ruff: style and common mistakes
 	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check .
 
-reproduce-lm: ## train and evaluate softmax and daGPAM as language models, write the table
+reproduce-lm: ## train softmax and daGPAM as language models, write the table (SCALE=laptop|small|paper MODELS=softmax,dagpam SEEDS=1,2,3 JOBS=2)
 	@"$$PYTHON" $(REPRODUCE) --announce lm
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) $(REPRODUCE) lm $$EXTRA
 
-reproduce-nmt: ## train and evaluate softmax and daGPAM on translation, write the table
+reproduce-nmt: ## the same on translation
 	@"$$PYTHON" $(REPRODUCE) --announce nmt
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) $(REPRODUCE) nmt $$EXTRA
@@ -87,7 +87,7 @@ reproduce-ptb: ## the paper's Penn Treebank row: verdict and controls of scale (
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" -- $$EXTRA
 
-sweep-lambda: ## a Hydra multirun over lambda- and lambda+, with a table and a plot (TASK=lm|nmt)
+sweep-lambda: ## a Hydra multirun over lambda- and lambda+, with a table and a plot (TASK=lm|nmt, and those of reproduce-lm)
 	@"$$PYTHON" $(REPRODUCE) --announce --sweep "$$TASK"
 	@$(MAKE) --no-print-directory setup
 	@$(MORE) $(RUN) $(REPRODUCE) --sweep "$$TASK" $$EXTRA
@@ -112,7 +112,7 @@ analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and f
 perturb: setup ## noisy, dropped, swapped and adversarial words read by the runs of RESULTS: numbers, figure, table
 	@$(MORE) $(RUN) scripts/perturb.py results="$$RESULTS" $$EXTRA
 
-evidence: setup ## the runs of docs/experiments/, part by part (PARTS=ptb,...; none: all whose recipe is frozen, weeks; JOBS=2); goes on where it stopped
+evidence: setup ## the runs of docs/experiments/, part by part (PARTS=ptb,...; none: all whose recipe is frozen, weeks; JOBS=1); goes on where it stopped
 	@$(MORE) $(RUN) scripts/evidence.py paths.results="$$RESULTS" $${PARTS:+"parts=[$$PARTS]"} $${JOBS:+"jobs=$$JOBS"} $$EXTRA
 
 benchmark: setup ## speed: every mechanism and its peers, interleaved in one run (CASES=default|all|core|..., RESULTS)

@@ -316,7 +316,7 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
     whole, below = painted(claimed_gains(said))
     assert whole.get_xlim() == below.get_xlim()
-    assert behind.startswith("| Penn Treebank, 15 layers, trained longer, perplexity | – | 82.00 → 80.50 | +")
+    assert behind.startswith("| Penn Treebank, 15 layers, three times as long, perplexity | – | 82.00 → 80.50 | +")
     assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind
     raw = sorted(one.gain.p_value for one in (part, *secondary))
     stepped = [3 * raw[0], max(3 * raw[0], 2 * raw[1]), max(3 * raw[0], 2 * raw[1], raw[2])]

@@ -122,6 +122,8 @@ def _tests(found: Finding) -> str:
         "either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all secondary "
         "comparisons that the plan has made so far.\n"
     )
+    if found.claim.part_of:
+        how = "Read like the table of its plan.\n"
     head = ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"]
     return f"{how}\n{markdown(head, [_row(found, one) for one in found.comparisons])}"
 

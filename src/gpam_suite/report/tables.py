@@ -78,7 +78,7 @@ def _cells(aggregate: Aggregate, line: Line) -> dict[str, str]:
     return cells | {
         "Parameters": formatting.count(line["parameters"]),
         "Extra parameters": MISSING if ratio is None or of_baseline else formatting.percent(ratio - 1),
-        "Training FLOPs ×": formatting.number(line["train_flops_ratio"]),
+        "FLOPs per token ×": formatting.number(line["train_flops_ratio"]),
         "Training speed ×": formatting.number(line["speed_ratio"]),
         "Peak memory ×": formatting.number(line["memory_ratio"]),
     }
