@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 
 import pytest
 import sacrebleu
@@ -11,6 +12,7 @@ from rich.console import Console
 from gpam.errors import UsageError
 from gpam_suite.common import sections
 from gpam_suite.common.files import write_atomically
+from gpam_suite.common.places import ROOT
 from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
 from gpam_suite.evaluate.translation import Metrics
 from gpam_suite.records import archives
@@ -174,6 +176,29 @@ def test_hypotheses_of_another_evaluation_are_refused(translations):
     write_atomically(run.folder / "hypotheses.txt", "one line\n")
     with pytest.raises(UsageError, match=r"hypotheses\.txt has 1 lines but the test set 4 sentences"):
         compare(str(run.folder), str(other.folder))
+
+
+def test_of_several_settings_those_count_that_the_other_side_has(tmp_path, groups):
+    longer = store(tmp_path, *[make_record(model="dagpam", seed=k, value=20.0, config_hash=f"{k:08x}") for k in (1, 2)])
+    for run in longer:
+        add_config(run, fairseq__optimization__max_update=400)
+        add_document_scores(run)
+    found = compare(*map(str, groups))
+    assert _table(found, "Result")["Test perplexity"][1] == "29.40 ± 0.20"
+    assert "B: those trained as the other side; not daGPAM, 400 updates in the same folder." in _text(found)
+    with pytest.raises(UsageError, match=r"A: the folder holds runs of several settings: .*name one of"):
+        compare(str(groups[1]), str(groups[1]))
+    (alone,) = store(tmp_path, make_record(model="nap", value=25.0))
+    add_config(alone, fairseq__optimization__max_update=300)
+    with pytest.raises(UsageError, match="B: the folder holds runs of several settings"):
+        compare(str(alone.folder), str(groups[1]))
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/README.md"])
+def test_the_published_comparison_works(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (folders,) = re.findall(r"(?:compare A=|compare\.py )(\S+) (?:B=)?(\S+)", text)
+    assert compare(*(str(ROOT / folder) for folder in folders))
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -18,7 +18,7 @@ from gpam_suite.records import archives
 from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import RECORD, Record, read_record, read_scores
 from gpam_suite.records.metrics import METRIC_LABEL
-from gpam_suite.records.settings import all_settings
+from gpam_suite.records.settings import all_settings, table_settings
 from gpam_suite.report.provenance import BOTH_DRAWN, few_seeds
 from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
@@ -38,12 +38,22 @@ _COSTS = {
 """Title, place in the record, and whether it compares on one and the same machine only."""
 
 
+class Found(NamedTuple):
+    """What A's or B's folder holds: runs, a row a setting, and the seeds' folders that hold no record yet."""
+
+    name: str
+    folder: Path
+    rows: tuple[Row, ...]
+    unended: list[str]
+
+
 class Side(NamedTuple):
-    """A or B: its folder, the row of its seeds, and the seeds' folders that hold no record yet."""
+    """A or B: its folder, the row of its seeds, the labels of rows that are left out, and folders without a record."""
 
     name: str
     folder: Path
     row: Row
+    left_out: list[str]
     unended: list[str]
 
     @property
@@ -55,10 +65,13 @@ class Side(NamedTuple):
 def compare(a: str, b: str) -> list[Section]:
     """The sections of a comparison of the runs or groups in the folders ``a`` and ``b``.
 
+    Of a folder with runs of several settings those count that were trained as the other side's.
+
     Raises:
         UsageError: a folder holds no run, or the two do not compare.
     """
-    sides = _read_side("A", a), _read_side("B", b)
+    found = _read("A", a), _read("B", b)
+    sides = _side(*found), _side(*reversed(found))
     if against := _obstacles(*sides):
         raise UsageError(f"A and B do not compare: {'; '.join(against)}. Name two of one protocol and data set.")
     sections = [
@@ -77,11 +90,11 @@ def compare(a: str, b: str) -> list[Section]:
 # -------------------------------------------------------------------------------------------------------- the two sides
 
 
-def _read_side(name: str, given: str) -> Side:
+def _read(name: str, given: str) -> Found:
     """The run or group in the folder ``given``.
 
     Raises:
-        UsageError: no such folder, no run in it, a broken record, or seeds that do not belong together.
+        UsageError: no such folder, no run in it, a broken record, or runs that make no table.
     """
     if not given:
         raise UsageError(f"{name}: got nothing; {_WANTED}.")
@@ -93,12 +106,24 @@ def _read_side(name: str, given: str) -> Side:
             raise UsageError(f"{name}: {folder} holds runs of several models, wanted one: {', '.join(inside)}.")
         meant = did_you_mean(folder.name, _groups(folder.parent))
         raise UsageError(f"{name}: {folder} holds no run that has ended (no {RECORD}){meant}; {_WANTED}.")
-    rows = aggregate([read_record(path) for path in ended]).rows
-    if len(rows) > 1:
-        held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in rows)
-        raise UsageError(f"{name}: the folder holds runs of several settings: {held}; name one of these runs' folders.")
     unended = [path.name for path in sorted(folder.glob("seed*")) if path.is_dir() and path not in ended]
-    return Side(name, folder, rows[0], unended)
+    return Found(name, folder, aggregate([read_record(path) for path in ended]).rows, unended)
+
+
+def _side(own: Found, other: Found) -> Side:
+    """``own``, of several rows the one that was trained as a row of ``other``.
+
+    Raises:
+        UsageError: there is no such row, or more than one.
+    """
+    name, folder, rows, unended = own
+    if len(rows) > 1:
+        trained = [table_settings(row.records[0]) for row in other.rows]
+        rows = tuple(row for row in rows if table_settings(row.records[0]) in trained)
+    if len(rows) != 1:
+        held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in own.rows)
+        raise UsageError(f"{name}: the folder holds runs of several settings: {held}; name one of these runs' folders.")
+    return Side(name, folder, rows[0], [row.label for row in own.rows if row is not rows[0]], unended)
 
 
 def _groups(folder: Path) -> list[str]:
@@ -126,6 +151,8 @@ def _told(side: Side) -> list[str]:
     name, row = side.name, side.row
     seeds = f"{'seed' if len(row.records) == 1 else 'seeds'} {listed(record['seed'] for record in row.records)}"
     lines = [f"{name}: {row.label}, {side.reference['dataset_label']}, {seeds} ({side.folder})"]
+    if side.left_out:
+        lines.append(f"{name}: those trained as the other side; not {'; '.join(side.left_out)} in the same folder.")
     lines += [f"{name}, seed {lost['seed']}: {lost['status']}: {lost['reason']}" for lost in row.lost]
     return lines + ([f"{name}: {listed(side.unended)} not ended, not in these numbers."] if side.unended else [])
 

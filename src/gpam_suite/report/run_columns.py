@@ -22,7 +22,10 @@ _FIELDS = {
     "task": ("lm (language modelling), nmt (translation) or recall", "task"),
     "model": ("configuration of the model, `configs/model/`", "model"),
     "label": ("what tables and figures call the model", "model_label"),
-    "options": ("options that are not the model's own; `default`: none (models of a table may differ in `updates` alone)", "overrides_label"),
+    "options": (
+        "options that are not the model's own; `default`: none (models of a table may differ in `updates` alone)",
+        "overrides_label",
+    ),
     "seed": ("seed of parameters, dropout and order of the data", "seed"),
     "status": ("finished, failed or diverged", "status"),
     "reason": ("why it did not finish", "reason"),
@@ -58,7 +61,7 @@ _FIELDS = {
     },
     **{
         name: (
-            f"{name} of the model; where it is learned, its mean over modules at the end (empty: something else is learned)",
+            f"{name} of the model; where it is learned, its mean over modules at the end (empty: not learned)",
             name,
         )
         for name in _LAMBDAS
