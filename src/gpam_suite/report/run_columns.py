@@ -61,7 +61,7 @@ _FIELDS = {
     },
     **{
         name: (
-            f"{name} of the model; where it is learned, its mean over modules at the end (empty: not learned)",
+            f"{name} of the model; where it is learned, its mean over modules at the end (empty: it has none)",
             name,
         )
         for name in _LAMBDAS
