@@ -37,6 +37,23 @@ def test_what_references_are_is_read_off_the_text(lines, kind):
     assert kind_of(lines) == kind
 
 
+@pytest.mark.parametrize(
+    ("lines", "tokeniser"),
+    [
+        (RAW, "13a"),
+        (["\uadf8\ub294 \uac04\ub2e4.", "\u043e\u043d \u0438\u0434\u0451\u0442."], "13a"),  # with spaces
+        (["\u4ed6\u4e70\u4e86\u4e00\u53f0IBM\u3002"], "zh"),
+        (["\u5f7c\u306fIBM\u3092\u8cb7\u3063\u305f\u3002"], "char"),
+        (["\u0e40\u0e02\u0e32\u0e0b\u0e37\u0e49\u0e2d"], "char"),
+        (["12.", ""], "13a"),
+    ],
+)
+def test_raw_text_is_cut_by_the_tokeniser_for_its_script(lines, tokeniser):
+    metrics = Metrics(lines, lowercase=False)
+    metrics.scores(lines, lines)
+    assert f"tok:{tokeniser}|" in metrics.protocol()["sacrebleu"]
+
+
 def test_tokenised_text_is_scored_as_it_is():
     hypotheses = [line.replace("it", "he") for line in TOKENISED]
     metrics = Metrics(TOKENISED, lowercase=False)

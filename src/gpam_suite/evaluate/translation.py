@@ -1,5 +1,6 @@
 """Translation by beam search, and BLEU, chrF and TER by sacreBLEU."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from gpam_suite.records.folder import HYPOTHESES, write_scores
 TOKENISED, LOWER_CASED = "tokenised", "lower-cased"
 _APART = 0.99
 """Share of stops that stand apart in tokenised text; in raw text hardly any does."""
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+"""Letters of Thai, Lao, Burmese, Khmer and Japanese's own."""
 
 
 def kind_of(references: Sequence[str]) -> list[str]:
@@ -36,17 +39,27 @@ def kind_of(references: Sequence[str]) -> list[str]:
     return tokenised + ([LOWER_CASED] if any(map(str.islower, text)) and text == text.lower() else [])
 
 
+def tokeniser_of(references: Sequence[str]) -> str:
+    """Of sacreBLEU's tokenisers the one for raw text of this script, judged by the text itself: ``zh`` where most
+    letters are Chinese, ``char`` where a fifth are of another script without spaces, else ``13a``."""
+    letters = [letter for letter in "".join(references) if letter.isalpha()]
+    if 5 * len(_UNSPACED.findall("".join(letters))) > len(letters):
+        return "char"
+    return "zh" if 2 * sum("\u4e00" <= letter <= "\u9fff" for letter in letters) > len(letters) else "13a"
+
+
 class Metrics:
     """sacreBLEU's BLEU, chrF and TER of texts such as ``references``, and BLEU's sufficient statistics of one line.
 
-    Tokenised text (:func:`kind_of`) is scored as it is (``tok:none``): sacreBLEU's own tokeniser is for raw text.
-    ``lowercase``: without regard to case. TER is by sacreBLEU's defaults, which never regard it.
+    Tokenised text (:func:`kind_of`) is scored as it is (``tok:none``), raw text by the tokeniser for its script
+    (:func:`tokeniser_of`). ``lowercase``: without regard to case. TER is by sacreBLEU's defaults, which never do.
     """
 
     def __init__(self, references: Sequence[str], lowercase: bool) -> None:
         self.kind = kind_of(references)
         tokenised = TOKENISED in self.kind
-        given = {"lowercase": lowercase, "force": tokenised} | ({"tokenize": "none"} if tokenised else {})
+        given = {"lowercase": lowercase, "force": tokenised}
+        given |= {"tokenize": "none" if tokenised else tokeniser_of(references)}
         self._bleu = sacrebleu.BLEU(**given)
         self._measures = {"bleu": self._bleu, "chrf": sacrebleu.CHRF(lowercase=lowercase), "ter": sacrebleu.TER()}
         self._line = sacrebleu.BLEU(**given, effective_order=True)
