@@ -186,3 +186,16 @@ def test_opposition():
     assert equal.distance.tolist() == pytest.approx([3, 3])
     hidden = scores.masked_fill(~visible, 1e9)  # what a mask hides does not count
     assert lemmas.opposition(hidden, -scores, visible).distance.tolist() == pytest.approx([0, 0], abs=1e-12)
+
+
+def test_norm_of_a_negative_branch_without_relu():
+    x, w_q, b_q, w_k, w_neg, _ = head(1.0)
+    found = lemmas.negative_branch(1.0, x, numbers(5, seed=9), w_q, b_q, w_neg, w_k, relu=False)
+    assert found.query_key_norm.item() == pytest.approx(torch.linalg.matrix_norm(w_q @ w_neg @ w_k.T, 1).item())
+
+
+def test_the_assumption_is_of_every_branch():
+    rest, w_q, _, w_k, *_ = head(1.0)
+    large, small = lemmas.positive_branch(1.0, rest, 9 * w_q, w_k), lemmas.positive_branch(0.5, rest, 1e-3 * w_q, w_k)
+    for pair in ([large, small], [small, large]):
+        assert not lemmas.residual_bound(rest, numbers(6, 3, seed=7), numbers(5, 3, seed=8), pair).assumption

@@ -1,5 +1,8 @@
 """Looking into models: what hooks see, for every mechanism on a language model and on translation, and its numbers."""
 
+import math
+from types import SimpleNamespace
+
 import gpam_fairseq  # noqa: F401
 from gpam_fairseq.install import attention_classes
 
@@ -11,10 +14,11 @@ from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residua
 from gpam.attention import names
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED
+from gpam_suite.inside import lemma_checks, measures
 from gpam_suite.inside.analyse import alignment, look
 from gpam_suite.inside.lemma_checks import bounds
 from gpam_suite.inside.models import untrained
-from gpam_suite.inside.observe import observed
+from gpam_suite.inside.observe import Observation, Seen, observed
 from gpam_suite.inside.texts import pairs_given, pairs_of, texts
 
 LOOKED_AT = [("lm", name) for name in ("softmax", "dagpam", "neutreno")]  # neutreno does nothing in a stack of one
@@ -165,3 +169,35 @@ def test_sentences_look_like_the_data_set(made, monkeypatch):
         monkeypatch.setattr("gpam_suite.inside.texts.kind_of", lambda references, kind=kind: kind)
         pairs_given(task, prepared, {"en-cs": [["Per, kan!", "Lis."]]})
     assert sorted(read) == ["Lis.\n", "Per, kan!\n", "lis .\n", "per , kan !\n"]
+
+
+def _observed(weights):
+    """Of one causal module with these weights ``[heads, target, source]``."""
+    module = SimpleNamespace(mechanism=SimpleNamespace(site=SimpleNamespace(role="decoder", layer=0)))
+    states = torch.zeros(1, 3, 4)
+    return Observation({}, {"a": Seen(module, None, states, states, None, weights[None], True)})
+
+
+def test_measures_by_hand():
+    """Entropy and the first key's share are of rows that see a choice; texts are averaged."""
+    uniform = torch.ones(3, 3).tril()
+    uniform = uniform / uniform.sum(1, keepdim=True)
+    found = measures.modules([_observed(uniform)])["a"]
+    assert found["entropy"] == pytest.approx([(math.log(2) + math.log(3)) / 2])
+    assert found["first"] == pytest.approx([(1 / 2 + 1 / 3) / 2])
+    assert measures.modules([_observed(uniform), _observed(3 * torch.eye(3))])["a"]["row_sum"] == pytest.approx([2.0])
+
+
+def test_lemmas_of_a_language_model(tmp_path):
+    """Lemmas 1 and 4 assume that every token sees all others; the share of Lemma 3 is over visible keys, from the
+    second row on."""
+    model, task, prepared = untrained(cfg := tiny(tmp_path, "model=softmax"), cfg.paths)
+    with torch.no_grad():
+        for layer in model.decoder.layers:
+            layer.self_attn.q_proj.weight.mul_(1e-3)  # so small that nothing else is against the assumption
+    seen = observed(model, texts(task, prepared, 1)[0].arguments)
+    for path, own in lemma_checks.check([seen]).items():
+        weights = seen.attention[path].weights.double()[:, 1:]
+        seen_keys = torch.arange(2, weights.shape[2] + 1)
+        share = (weights * (1 - weights)).sum(-1) / (1 - 1 / seen_keys)
+        assert own["assumption"] == 0 and own["jacobian_pos"] == pytest.approx(float(share.mean()), rel=1e-5)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from runs import composed, places, tiny
 
 from gpam import UsageError
@@ -72,3 +73,18 @@ def test_collapse_by_depth_is_measured_at_each_depth(tmp_path, monkeypatch):
         assert as_softmax == (network == "attention")  # twice softmax, and there each layer is normalised
     alone = networks["attention"][0]["seeds"][0]["residual"]
     assert alone[2] < alone[1] < alone[0]
+
+
+def test_depth_is_measured_again_where_another_is_asked(tmp_path):
+    found = {"experiment": "e", "lambda_neg": 1.0, "layers": [0, 1], "seeds": [1]}
+    store.write(store.path_of(tmp_path, "depth"), found | {"networks": {"attention": [{"lambda_pos": 0.5}]}})
+    asked = {"experiment": "e", "lambda_neg": 1.0, "layers": [0, 1], "depth_seeds": [1], "lambda_pos": [0.5]}
+    assert depth.is_analysed(tmp_path, OmegaConf.create(asked))
+    for change in (
+        {"experiment": "f"},
+        {"lambda_neg": 0.0},
+        {"layers": [0]},
+        {"depth_seeds": [1, 2]},
+        {"lambda_pos": []},
+    ):
+        assert not depth.is_analysed(tmp_path, OmegaConf.create(asked | change))

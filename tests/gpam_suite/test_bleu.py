@@ -165,3 +165,11 @@ def test_beam_and_length_penalty_reach_the_search():
     model.max_positions = lambda: 9
     assert translate_sentences(model, task, [], {"beam": 7, "length_penalty": 0.3, "max_tokens": 9}) == []
     assert seen == {"beam": 7, "lenpen": 0.3, "max_len_a": 1.2, "max_len_b": 10}
+
+
+def test_text_in_lower_case_is_scored_without_regard_to_case(tmp_path):
+    metrics = Metrics(["THE CAT SAT ON IT"], lowercase=True)
+    assert metrics.scores(["the cat sat on it"], ["THE CAT SAT ON IT"])["chrf"] == pytest.approx(100)
+    cfg = tiny(tmp_path, "preprocessing.lowercase=true", task="nmt")
+    run_here(cfg)
+    assert "case:lc" in read_record(folder_of(cfg))["protocol"]["sacrebleu"]

@@ -149,3 +149,11 @@ def test_without_scores_there_is_no_test(tmp_path):
     assert resample(record) is None
     write_scores(record.folder, [{"document": 0, "words": 10, "nll": 10 * math.log(30)}])
     assert resample(record) is None  # one document cannot be resampled
+
+
+def test_scores_that_are_not_those_that_were_written_are_refused(tmp_path):
+    """Their sum may be right and the parts not."""
+    (record,) = store(tmp_path, make_record(value=20.0, checksums={"scores.jsonl": "0" * 64}))
+    write_scores(record.folder, [{"document": n, "words": 10, "nll": 10 * math.log(20)} for n in range(2)])
+    with pytest.raises(UsageError, match="is not the file that was written"):
+        resample(record)

@@ -669,3 +669,20 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     assert total.base == {} and total.difference is None
     (table,) = (text for path, text in rendered(tmp_path).items() if path.suffix == ".md")
     assert "+1.00 (p 0.001)" in table
+
+
+def test_a_seed_without_a_known_last_tenth_leaves_the_gate_open(tmp_path):
+    experiment(tmp_path, seven(EFFECT))
+    (run,) = (tmp_path / "runs" / "lm_ptb" / "softmax-default").glob("seed4-*")
+    (run / "metrics.jsonl").unlink()
+    found = found_in(tmp_path)
+    assert found.gate.trained is None and found.verdict == TRAINING_UNKNOWN
+
+
+def test_weights_of_an_arm_wait_for_all_its_seeds(tmp_path):
+    store(tmp_path, *(make_record(seed=seed) for seed in (1, 2)))
+    (found,) = read_aggregates(tmp_path)
+    (row,) = found.rows
+    looked = {"modules": {"a": {"row_sum": [1.0], "negative_mass": [0.0]}}}
+    assert inside_claim.weights({row.finished[0].folder: looked}, [row]) == ()
+    assert len(inside_claim.weights({record.folder: looked for record in row.finished}, [row])) == 1

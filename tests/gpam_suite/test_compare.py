@@ -300,3 +300,19 @@ def test_the_script_prints_plain_text_or_one_sentence(groups, command):
         code, out, err = command("compare.py", *words)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert err.startswith("compare.py: ")
+
+
+def test_costs_on_other_hardware_are_no_difference(tmp_path):
+    a, b = (
+        _group(tmp_path, "softmax", (30.0, 31.0)),
+        _group(tmp_path, "dagpam", (29.0, 30.0), hardware={"gpu": "other"}),
+    )
+    result = _table(compare(str(a), str(b)), "Result")
+    assert result["Peak memory in bytes"][2] == result["Training tokens per second"][2] == "–"
+
+
+def test_translations_are_scored_as_text_whatever_their_words(tmp_path):
+    one, other = store(tmp_path, make_record(task="nmt"), make_record(task="nmt", model="dagpam"))
+    add_config(one)
+    add_config(other, preprocessing__min_count=3)
+    assert one.scored_otherwise(other) == []

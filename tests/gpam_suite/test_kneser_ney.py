@@ -1,6 +1,7 @@
 """Kneser-Ney: the formula counted once more with dictionaries, in fractions, and two lines by hand."""
 
 import json
+import math
 import random
 from collections import Counter
 from fractions import Fraction
@@ -124,3 +125,23 @@ def test_mistakes_are_one_sentence_before_anything_is_prepared(tmp_path, overrid
     with pytest.raises(UsageError, match=sentence):
         evaluate_ngram(cfg)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_unknown_and_rare_words_are_one_type(tmp_path, count):
+    folder = write_text(tmp_path / "text")
+    for split, word in (("train", "rare"), ("test", "unseen")):
+        with (folder / f"{split}.txt").open("a") as file:
+            file.write(f"{word}\n")
+    own = [f"dataset.folder={folder}", "preprocessing.bpe=none", "preprocessing.bpe_size=0", "ngram=2"]
+    cfg = composed("dataset=local_lm", *own, f"preprocessing.min_count={count}", *places(tmp_path), root="ngram")
+    found = json.loads(evaluate_ngram(cfg).read_text())
+    words = set((folder / "train.txt").read_text().split()) - ({"rare"} if count else set())
+    types = {word: number for number, word in enumerate(["<unk>", "end", *sorted(words)])}
+
+    def lines(split):
+        text = (folder / f"{split}.txt").read_text().splitlines()
+        return [np.array([types.get(word, 0) for word in [*line.split(), "end"]]) for line in text]
+
+    losses = KneserNey(lines("train"), 2, len(types)).negative_log_likelihoods(lines("test"))
+    assert found["test_perplexity"] == pytest.approx(math.exp(losses.mean()), rel=1e-9)

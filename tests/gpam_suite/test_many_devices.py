@@ -214,9 +214,14 @@ def test_what_cannot_be_shared_is_refused(overrides, sentence):
         check(composed("experiment=lm_laptop", *overrides))
 
 
+ROOM = "max_tokens=768", "batch_size=4"
+"""Six samples of 128 tokens have room, and four are taken."""
+
+
 def test_devices_share_the_sentences_of_a_batch():
     cfg = composed("experiment=lm_laptop", "gpu.devices=2", "++fairseq.dataset.batch_size=4")
     assert shared(fairseq_config(cfg), 2)["dataset"]["batch_size"] == 2
+    check(composed("experiment=lm_laptop", "gpu.devices=4", *(f"++fairseq.dataset.{most}" for most in ROOM)))
     with pytest.raises(UsageError, match="max_tokens=1024 tokens and batch_size=5 sentences evenly"):
         check(composed("experiment=lm_laptop", "gpu.devices=2", "++fairseq.dataset.batch_size=5"))
 

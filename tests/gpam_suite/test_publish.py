@@ -13,9 +13,10 @@ from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run
 from gpam_suite.records import archives
-from gpam_suite.records.folder import append_history, read_history, read_records
+from gpam_suite.records.folder import append_history, read_history, read_records, write_record
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.report.publish import PART, pages_of, publish, remake, stale
+from gpam_suite.report.run_columns import curve_rows, run_rows
 
 TITLES = {"trained": {}, "early training": {"small_lm": "A small language model"}}
 
@@ -252,3 +253,32 @@ def test_a_published_number_is_that_of_its_record_to_the_last_digit():
         row = by_hash[record["experiment"], record["config_hash"]]
         for metric, value in record["metrics"].items():
             assert (float(row[metric]) if row[metric] else None) == value
+
+
+def test_one_number_of_both_lambdas_stands_in_both_columns(tmp_path):
+    learned = {"options": {"lambdas": "trainable_equal"}, "learned_scalars": {"lambda_pos/a": 0.3}}
+    (row,) = run_rows(store(tmp_path, make_record(model="dagpam", **learned)), {})
+    assert row["lambda_pos"] == row["lambda_neg"] == 0.3
+
+
+def test_of_two_validations_of_an_update_the_later_counts(tmp_path):
+    (record,) = store(tmp_path, make_record())
+    for perplexity in (9.0, 8.0):
+        append_history(record.folder, {"update": 10, "split": "valid", "token_perplexity": perplexity})
+    assert [row["token_perplexity"] for row in curve_rows([record])] == [8.0]
+
+
+def test_a_run_that_was_trained_again_replaces_the_old_one(published, tmp_path):
+    runs(tmp_path / "local", 1)
+    publish(tmp_path / "local", published)
+    for record in read_records(tmp_path / "local"):
+        write_record(record.folder, {**record.data, "finished": "2026-02-02T03:05:05+00:00"})
+    publish(tmp_path / "local", published)
+    assert {record["finished"] for record in read_records(published)} == {"2026-02-02T03:05:05+00:00"}
+
+
+def test_the_tests_of_a_claim_that_is_gone_are_stale(published, tmp_path):
+    old = published / "comparisons" / "old.json"
+    old.parent.mkdir()
+    old.touch()
+    assert stale(remake(published, tmp_path), published) == [old]

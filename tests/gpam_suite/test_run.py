@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, start_here, tiny, train_here, write_text
 
 from gpam.errors import UsageError
+from gpam_suite.common.files import file_sha256
 from gpam_suite.common.lock import locked
 from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
@@ -33,6 +34,7 @@ from gpam_suite.records.folder import read_history, read_record, read_scores, wr
 from gpam_suite.run import processes, worker
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.run.run import run
+from gpam_suite.stats.curves import scored_update
 
 
 @pytest.fixture(scope="module")
@@ -420,3 +422,20 @@ def test_context_window_scores_every_token_once_with_its_context(window):
         logits, _ = model.extract_features(shifted[max(0, block - window) : index + 1][None], None)
         expected = -torch.log_softmax(logits[0, -1], -1)[stream[index]]
         assert float(scores[index]) == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_best_checkpoint_is_scored(tmp_path):
+    cfg = tiny(tmp_path, "++fairseq.optimization.lr=[1.0]", "++fairseq.lr_scheduler.warmup_updates=1")
+    run_here(cfg)
+    record, best = read_record(folder_of(cfg)), folder_of(cfg) / "checkpoints" / "checkpoint_best.pt"
+    assert scored_update(record) < record["updates"] and record.checkpoint == file_sha256(best)
+
+
+def test_perplexity_is_by_word_and_token_perplexity_by_token(tmp_path):
+    cfg = tiny(tmp_path, "preprocessing.bpe_size=5")  # words are several tokens
+    run_here(cfg)
+    found = read_record(folder_of(cfg))["metrics"]
+    assert found["test_loss"] == pytest.approx(math.log(found["test_perplexity"]))
+    assert found["test_token_perplexity"] < found["test_perplexity"]
+    score = language_model.LanguageModelScore(6.0, 3, 2, [])
+    assert (score.perplexity, score.token_perplexity) == pytest.approx((math.exp(3), math.exp(2)))

@@ -247,3 +247,9 @@ def test_a_lost_model_counts_in_holms_family(tmp_path):
     (found,) = read_aggregates(tmp_path)
     own = found.row_of("dagpam")
     assert found.corrected(found.difference)[own.key] == pytest.approx(2 * found.difference(own).p_value)
+
+
+def test_a_side_without_spread_is_tested_where_the_other_has_some():
+    found = difference({1: 1.0, 2: 2.0, 3: 4.0}, {4: 0.0, 5: 0.0, 6: 0.0})
+    wanted = stats.ttest_ind([0.0, 0.0, 0.0], [1.0, 2.0, 4.0], equal_var=False)
+    assert found.method.startswith("Welch") and found.p_value == pytest.approx(wanted.pvalue)

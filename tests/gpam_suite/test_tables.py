@@ -355,3 +355,16 @@ def test_text_from_records_cannot_break_a_table(tmp_path):
     page, table = (path.read_text() for path in tabulate(tmp_path))
     assert r"diverged: loss \| 50% of_it is #1 & {NaN} |" in page
     assert next(line for line in csv.DictReader(io.StringIO(table)) if line["reason"])["reason"] == reason
+
+
+def test_speed_on_other_machines_is_no_ratio(tmp_path):
+    store(tmp_path, make_record(), make_record(model="dagpam", world_size=4, gpu="multi4"))
+    assert _table(tmp_path)[1]["Training speed ×"] == "–"
+
+
+def test_samples_of_another_length_make_another_table(tmp_path):
+    one, other = store(tmp_path, make_record(), make_record(model="dagpam"))
+    add_config(one)
+    add_config(other, fairseq__task__tokens_per_sample=32)
+    with pytest.raises(UsageError, match=r"fairseq\.task\.tokens_per_sample"):
+        _table(tmp_path)
