@@ -13,6 +13,7 @@ from record_factory import add_config, add_document_scores, make_record, painted
 from scipy import integrate, special, stats
 
 from gpam_suite.common.files import write_atomically
+from gpam_suite.common.formatting import p_number
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import Record, append_history
@@ -461,7 +462,9 @@ def test_a_second_test_set_has_a_table(tmp_path):
             record["metrics"] |= {"second_test_bleu": 20.0 + own, "second_test_ter": 60.0}
             made.append(record)
     store(tmp_path, *made)
-    parts = parts_of(tmp_path, claims.findings(tmp_path, read_aggregates(tmp_path)))
+    said = claims.findings(tmp_path, read_aggregates(tmp_path))
+    assert said["multi30k_de_en"].comparisons[0].gain.estimate == pytest.approx(1.0)
+    parts = parts_of(tmp_path, said)
     head, _, softmax, dagpam = parts["second-test-multi30k_de_en"].splitlines()
     assert "BLEU, second test set ↑ | TER, second test set ↓" in head
     half = stats.t.ppf(0.975, 6) * np.std(gains, ddof=1) / math.sqrt(7)
@@ -469,6 +472,13 @@ def test_a_second_test_set_has_a_table(tmp_path):
     assert dagpam.endswith(f"| 21.00 ± 0.06 | 60.00 ± 0.00 | +1.00 [{1 - half:.2f}, {1 + half:.2f}] |")
     first_only = experiment(tmp_path, seven(0.02))
     assert parts_of(tmp_path, {"lm_ptb": first_only})["second-test-lm_ptb"] == ""
+
+
+@pytest.mark.parametrize(("lstm", "trained"), [(39.0, None), (41.0, False)])
+def test_a_reference_with_higher_bleu_is_better(lstm, trained, tmp_path):
+    store(tmp_path, make_record(task="nmt", experiment="nmt", value=40.0))
+    (found,) = read_aggregates(tmp_path)
+    assert claims.gate(found.baseline, {"LSTM": lstm}).trained is trained  # None: the last tenth is not known
 
 
 def test_the_scores_of_a_claim_have_an_interval_over_the_test_set_where_it_has_more_than_one_unit(tmp_path):
@@ -589,6 +599,15 @@ def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_mode
     assert saved["comparisons"][0]["gain"]["estimate"] == found.comparisons[0].gain.estimate
     (table,) = (text for path, text in written.items() if path.suffix == ".md")
     assert "108.26 → 106.38 (+1.74 %)" in table and "| supported | yes [0.50 %] |" in table
+
+
+def test_each_p_value_stands_in_its_column(tmp_path):
+    found = experiment(tmp_path, [-gain / 2 for gain in seven(EFFECT)])  # a loss: to exclude a gain is easier
+    (own,) = found.comparisons
+    assert own.against_effect.p_above < own.against_effect.p_value
+    *_, line = parts_of(tmp_path, {"lm_ptb": found})["comparisons-lm_ptb"].splitlines()
+    first, *others = (p_number(p) for p in (own.gain.p_value, own.against_effect.p_above, own.against_effect.p_value))
+    assert [cell.strip() for cell in line.split("|")[5:-1]] == [first, "primary", *others]
 
 
 def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):

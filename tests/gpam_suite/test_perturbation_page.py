@@ -24,8 +24,9 @@ LAST["dagpam", "dropped"] = 0.5
 
 def _kind(record, kind):
     noise = 0.01 * (record["seed"] - 2) if (record["model"], kind) == ("dagpam", "characters") else 0.0
-    score = CLEAN[record["model"]] * (LAST[record["model"], kind] + noise)
-    return [{"rate": rate, "changed": rate / 2, "bleu": score, "chrf": score + 10} for rate in SETTINGS["rates"]]
+    clean, lost = CLEAN[record["model"]], 1 - LAST[record["model"], kind] - noise
+    scores = {rate: clean * (1 - lost * rate / max(SETTINGS["rates"])) for rate in SETTINGS["rates"]}
+    return [{"rate": rate, "changed": rate / 2, "bleu": bleu, "chrf": bleu + 10} for rate, bleu in scores.items()]
 
 
 @pytest.fixture
