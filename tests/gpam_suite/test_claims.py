@@ -581,6 +581,11 @@ def test_two_controls_are_compared_where_the_plan_says_so_when_both_have_its_see
         if folder == "all":
             (one,) = (one for one in found.comparisons if (one.model, one.other) == (own, other))
             assert one.gains == pytest.approx(dict.fromkeys(range(1, 6), math.log(94.0 / 93.0)))
+            (lead,) = (one for one in found.comparisons if (one.model, one.other) == ("dagpam_trainable", other))
+            table = parts_of(tmp_path / folder, {"lm_ptb": found})["controls-lm_ptb"]
+            (line,) = (line for line in table.splitlines() if line.startswith(f"| {lead.labels[1]} |"))
+            shown = 100 * claims.share_lower(lead.gain.estimate)
+            assert line.split("|")[4].strip().startswith(f"{shown:+.2f} % [")
 
 
 def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):

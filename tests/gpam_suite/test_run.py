@@ -439,3 +439,12 @@ def test_perplexity_is_by_word_and_token_perplexity_by_token(tmp_path):
     assert found["test_token_perplexity"] < found["test_perplexity"]
     score = language_model.LanguageModelScore(6.0, 3, 2, [])
     assert (score.perplexity, score.token_perplexity) == pytest.approx((math.exp(3), math.exp(2)))
+
+
+def test_a_run_on_the_processor_names_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
+    cfg = tiny(tmp_path)
+    run(cfg)
+    hardware = read_record(folder_of(cfg))["hardware"]
+    assert (hardware["gpu"], hardware["gpus"]) == (None, 0)
