@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -15,6 +16,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.config.compose import check, composed, folder_of
 from gpam_suite.records.folder import append_history, write_record
+from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.run import evidence
 from gpam_suite.run.command_line import RunFailed
 from gpam_suite.stats.aggregate import BASELINE
@@ -65,6 +67,19 @@ def test_every_arm_that_a_claim_compares_is_trained_with_as_many_seeds():
         for arm in arms:
             wanted = set(range(1, claim.seeds_for(arm) + 1))
             assert trained.get((claim.experiment, arm), set()) >= wanted, (claim.experiment, arm)
+
+
+@pytest.mark.parametrize("part", ["ptb_longer", "ptb_longer_dagpam", "multi30k_longer"])
+def test_a_longer_training_is_named_after_its_updates_alone(part):
+    """So that its row is the arm that ``configs/claims.yaml`` names."""
+    words, *_ = evidence.overrides_of(PLAN[part]["multiruns"][0])
+    as_usual = [word for word in words if "max_update" not in word]
+    longer, usual = (
+        table_settings(SimpleNamespace(config=OmegaConf.to_container(composed(*own), resolve=True)))
+        for own in (words, as_usual)
+    )
+    changed = {key for key in longer | usual if longer.get(key) != usual.get(key) and names_a_row(key)}
+    assert changed == {"fairseq.optimization.max_update"}
 
 
 @pytest.mark.parametrize(

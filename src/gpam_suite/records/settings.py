@@ -41,6 +41,9 @@ NAMES_A_ROW = (
 """Keys of how a model is built and trained: runs that differ in them are measured alike, as rows of their own, which
 are named after what differs."""
 
+FOLLOWS = {"fairseq.lr_scheduler.total_num_update": "fairseq.optimization.max_update"}
+"""Keys that say nothing of their own where they have the value of another."""
+
 
 _MAY_DIFFER, _NAMES_A_ROW = (re.compile("|".join(patterns)) for patterns in (MAY_DIFFER, NAMES_A_ROW))
 
@@ -58,7 +61,8 @@ def table_settings(record: Record) -> dict[str, Any]:
     found = all_settings(record) if record.config else {}
     if batch := tokens_per_update(found):
         found[BATCH] = batch
-    apart = (MAX_TOKENS, UPDATE_FREQ) if batch else ()
+    apart = [MAX_TOKENS, UPDATE_FREQ] if batch else []
+    apart += [key for key, other in FOLLOWS.items() if key in found and found[key] == found.get(other)]
     return {key: value for key, value in found.items() if key not in apart and not _MAY_DIFFER.fullmatch(key)}
 
 
