@@ -1,7 +1,7 @@
 """What ``config.yaml`` says of a run, and the one rule by which runs share a table.
 
 Everything in a run's identity is the seed, an option of its model, one of :data:`MAY_DIFFER`, one of
-:data:`NAMES_A_ROW`, or must be equal over the table. A key that nobody thought of must be equal.
+:data:`NAMES_A_ROW`, what only follows another key (:data:`FOLLOWS`), or must be equal over the table. A key that nobody thought of must be equal.
 """
 
 import re
@@ -40,10 +40,8 @@ NAMES_A_ROW = (
 )
 """Keys of how a model is built and trained: runs that differ in them are measured alike, as rows of their own, which
 are named after what differs."""
-
 FOLLOWS = {"fairseq.lr_scheduler.total_num_update": "fairseq.optimization.max_update"}
 """Keys that say nothing of their own where they have the value of another."""
-
 
 _MAY_DIFFER, _NAMES_A_ROW = (re.compile("|".join(patterns)) for patterns in (MAY_DIFFER, NAMES_A_ROW))
 

@@ -38,23 +38,20 @@ _COSTS = {
 """Title, place in the record, and whether it compares on one and the same machine only."""
 
 
-class Found(NamedTuple):
-    """What A's or B's folder holds: runs, a row a setting, and the seeds' folders that hold no record yet."""
+class Side(NamedTuple):
+    """A or B: its folder, the row of its seeds (before one is chosen, a row a setting), the seeds' folders that hold no
+    record yet, and the labels of rows that are left out."""
 
     name: str
     folder: Path
     rows: tuple[Row, ...]
     unended: list[str]
+    left_out: tuple[str, ...] = ()
 
-
-class Side(NamedTuple):
-    """A or B: its folder, the row of its seeds, the labels of rows that are left out, and folders without a record."""
-
-    name: str
-    folder: Path
-    row: Row
-    left_out: list[str]
-    unended: list[str]
+    @property
+    def row(self) -> Row:
+        (row,) = self.rows
+        return row
 
     @property
     def reference(self) -> Record:
@@ -70,8 +67,8 @@ def compare(a: str, b: str) -> list[Section]:
     Raises:
         UsageError: a folder holds no run, or the two do not compare.
     """
-    found = _read("A", a), _read("B", b)
-    sides = _side(*found), _side(*reversed(found))
+    read = _read("A", a), _read("B", b)
+    sides = _chosen(*read), _chosen(*reversed(read))
     if against := _obstacles(*sides):
         raise UsageError(f"A and B do not compare: {'; '.join(against)}. Name two of one protocol and data set.")
     sections = [
@@ -90,7 +87,7 @@ def compare(a: str, b: str) -> list[Section]:
 # -------------------------------------------------------------------------------------------------------- the two sides
 
 
-def _read(name: str, given: str) -> Found:
+def _read(name: str, given: str) -> Side:
     """The run or group in the folder ``given``.
 
     Raises:
@@ -107,23 +104,25 @@ def _read(name: str, given: str) -> Found:
         meant = did_you_mean(folder.name, _groups(folder.parent))
         raise UsageError(f"{name}: {folder} holds no run that has ended (no {RECORD}){meant}; {_WANTED}.")
     unended = [path.name for path in sorted(folder.glob("seed*")) if path.is_dir() and path not in ended]
-    return Found(name, folder, aggregate([read_record(path) for path in ended]).rows, unended)
+    return Side(name, folder, aggregate([read_record(path) for path in ended]).rows, unended)
 
 
-def _side(own: Found, other: Found) -> Side:
-    """``own``, of several rows the one that was trained as a row of ``other``.
+def _chosen(own: Side, other: Side) -> Side:
+    """``own`` with one row: of several the one that was trained as a row of ``other``.
 
     Raises:
         UsageError: there is no such row, or more than one.
     """
-    name, folder, rows, unended = own
+    rows = own.rows
     if len(rows) > 1:
         trained = [table_settings(row.records[0]) for row in other.rows]
         rows = tuple(row for row in rows if table_settings(row.records[0]) in trained)
     if len(rows) != 1:
         held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in own.rows)
-        raise UsageError(f"{name}: the folder holds runs of several settings: {held}; name one of these runs' folders.")
-    return Side(name, folder, rows[0], [row.label for row in own.rows if row is not rows[0]], unended)
+        raise UsageError(
+            f"{own.name}: the folder holds runs of several settings: {held}; name one of these runs' folders."
+        )
+    return own._replace(rows=rows, left_out=tuple(row.label for row in own.rows if row not in rows))
 
 
 def _groups(folder: Path) -> list[str]:
