@@ -1,7 +1,8 @@
 """What ``config.yaml`` says of a run, and the one rule by which runs share a table.
 
 Everything in a run's identity is the seed, an option of its model, one of :data:`MAY_DIFFER`, one of
-:data:`NAMES_A_ROW`, what only follows another key (:data:`FOLLOWS`), or must be equal over the table. A key that nobody thought of must be equal.
+:data:`NAMES_A_ROW`, what only follows another key (:data:`FOLLOWS`), or must be equal over the table. A
+key that nobody thought of must be equal.
 """
 
 import re
