@@ -8,7 +8,7 @@ import yaml
 
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
-from gpam_suite.common.formatting import MISSING, listed, number, p_number, percent
+from gpam_suite.common.formatting import MISSING, listed, number, p_number, percent, signed
 from gpam_suite.common.markup import markdown
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
@@ -38,7 +38,7 @@ def verdicts(said: Mapping[str, Finding]) -> str:
         base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
         paper = row.get("gain", MISSING)
         if base and own:
-            gain = percent(1 - own / base) if row["metric"] == "perplexity" else formatting.signed(own - base)
+            gain = percent(1 - own / base) if row["metric"] == "perplexity" else signed(own - base)
             paper = f"{_from_to(base, own)} ({gain})"
         lines.append([row["row"], paper, *(_standing(found) if found else [MISSING, MISSING, row["here"], MISSING])])
         lines += _parts(said, row["claim"]) if found else []
@@ -207,7 +207,7 @@ def _inside(found: Finding) -> str:
                 one.quantity,
                 *means,
                 formatting.estimate(tested.estimate, tested.low, tested.high, 3) if tested else MISSING,
-                *(f"{going.rho:+.2f} (p {p_number(going.p_value)})" if going else MISSING for going in one.with_score),
+                *(f"{signed(of.rho)} (p {p_number(of.p_value)})" if of else MISSING for of in one.with_score),
             ]
         )
     if not lines:
@@ -257,7 +257,7 @@ def _gain(found: Finding, value: float | None) -> str:
     """By how many percent perplexity is lower, or points."""
     if value is None:
         return MISSING
-    return formatting.percent(share_lower(value)) if found.metric in LOWER_IS_BETTER else formatting.signed(value)
+    return formatting.percent(share_lower(value)) if found.metric in LOWER_IS_BETTER else signed(value)
 
 
 def _interval(found: Finding, one: Comparison) -> str:
