@@ -4,17 +4,14 @@ import json
 
 import pytest
 import torch
+from described_call import described
 
 from gpam.attention import functional
 from gpam.attention.backends import calibration
 from gpam.attention.backends.calibration import PLAIN, Choices, kind
 from gpam.attention.functional import choose_backend, softmax_attention
 
-CALL = {
-    "batch": 4, "heads": 4, "target": 128, "source": 128, "head_dim": 32, "value_dim": 32, "branches": 2,
-    "causal": True, "dropout": 0.1, "dropout_on": "branches", "dtype": torch.float32, "device_type": "cpu",
-    "flash": False, "shared_keys": True, "padded": False, "compiled": True,
-}  # fmt: skip
+CALL = {"batch": 4, "heads": 4, "target": 128, "source": 128, "branches": 2, "causal": True, "dropout": 0.1}
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +37,14 @@ def forgotten(tmp_path, monkeypatch):
         ({"branches": 1, "dropout": 0.0, "padded": True}, ["sdpa", "batched"], "batched"),
         ({"dtype": torch.float64, "compiled": False}, ["batched"], "materialised"),
         ({"target": 1, "causal": False}, ["batched"], "packed"),
-        ({"device_type": "cuda"}, ["batched"], "sdpa"),
+        ({"device": "cuda"}, ["batched"], "sdpa"),
     ],
 )
 def test_the_first_that_may_is_taken(change, fastest, want):
-    assert choose_backend(**(CALL | change), fastest=fastest) == want
+    call = CALL | change
+    compiled = call.pop("compiled", True)
+    problem = described(**call, head_dim=32, value_dim=32)
+    assert choose_backend(problem, flash=False, compiled=compiled, fastest=fastest) == want
 
 
 def test_every_kind_of_call_is_measured(monkeypatch):
@@ -89,7 +89,7 @@ def test_what_was_written_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "measure", lambda: Choices(there, {one: ["materialised"]}))
     assert calibration.main().endswith(str(tmp_path / "machine" / "backends.json"))
     seen, q = {}, torch.zeros(1, 1, 9, 4)
-    monkeypatch.setattr(functional, "choose_backend", lambda **facts: seen.update(facts) or "reference")
+    monkeypatch.setattr(functional, "choose_backend", lambda _, **known: seen.update(known) or "reference")
     softmax_attention(q, q, q)
     assert seen["fastest"] == ["materialised"] and seen["compiled"] == (there is not None)
     assert "measured" in str(calibration.current())

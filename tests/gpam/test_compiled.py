@@ -191,7 +191,7 @@ def test_a_library_that_is_not_there_or_broken_is_done_without(content, another,
     want = softmax_attention(q, k, v, causal=True, backend="materialised")
     torch.testing.assert_close(softmax_attention(q, k, v, causal=True, backend="compiled"), want, rtol=0, atol=0)
     seen = {}
-    monkeypatch.setattr(functional, "choose_backend", lambda **facts: seen.update(facts) or "batched")
+    monkeypatch.setattr(functional, "choose_backend", lambda _, **known: seen.update(known) or "batched")
     softmax_attention(q, k, v, causal=True)
     assert seen["compiled"] is False
 

@@ -52,7 +52,7 @@ def test_softmax_trains_as_stock_fairseq(kind, attention_dropout, lines, paralle
     """With attention dropout the tiles of our own kernel draw other masks than PyTorch's does: there PyTorch's kernel
     stands in for it, as on a GPU."""
     if attention_dropout:
-        monkeypatch.setattr(functional, "choose_backend", lambda **_: "sdpa")
+        monkeypatch.setattr(functional, "choose_backend", lambda *_, **__: "sdpa")
     data = lines if kind == "lm" else parallel
     stock_losses, stock_start, stock_end = train(data, kind, STOCK[kind], attention_dropout)
     losses, start, end = train(data, kind, {"arch": f"gpam_{kind}", "attention": "softmax"}, attention_dropout)

@@ -183,7 +183,7 @@ def test_operations_of_an_update(case, attention):
 @MODELS
 def test_forward_flops_are_what_torch_counts(case, attention, monkeypatch):
     """With the plain formula as the backend: it multiplies whole matrices, as the formula counts them."""
-    monkeypatch.setattr(functional, "choose_backend", lambda **_: "reference")
+    monkeypatch.setattr(functional, "choose_backend", lambda *_, **__: "reference")
     shape = dataclasses.replace(CASES[case], sentences=2, length=8, vocabulary=40)
     model, data = build(shape, attention, seed=1), batch(shape, seed=1)
     source = 8 if shape.task == LM.name else 5

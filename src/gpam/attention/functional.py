@@ -153,31 +153,17 @@ def _resolve(backend: str, problem: Problem) -> str:
 
 
 def _fastest(problem: Problem) -> str:
-    batch, heads, target, head_dim = problem.queries[0].shape
     chosen_by = calibration.current()
     kind = calibration.kind(
         branches=problem.branches,
-        target=target,
+        target=problem.target,
         source=problem.source,
         causal=problem.causal,
         dropout=problem.dropout,
     )
     return choose_backend(
-        batch=batch,
-        heads=heads,
-        target=target,
-        source=problem.source,
-        head_dim=head_dim,
-        value_dim=problem.values.shape[-1],
-        branches=problem.branches,
-        causal=problem.causal,
-        dropout=problem.dropout,
-        dropout_on=problem.dropout_on,
-        dtype=problem.values.dtype,
-        device_type=problem.values.device.type,
+        problem,
         flash=_has_flash(problem),
-        shared_keys=len(problem.keys) == 1,
-        padded=problem.key_padding_mask is not None,
         compiled=chosen_by.library is not None and takes(problem),
         fastest=chosen_by.fastest.get(kind, ()),
     )

@@ -1,8 +1,10 @@
-"""Which backend computes a call: one pure function of shapes, dtype, device, dropout and number of branches."""
+"""Which backend computes a call: one pure function of its shapes, dtype, device, dropout and number of branches."""
 
 from collections.abc import Sequence
 
 import torch
+
+from gpam.attention.backends.problem import Problem
 
 BACKENDS = ("batched", "compiled", "materialised", "tiled", "packed", "sdpa", "grouped", "reference")
 GPU_BACKENDS = ("triton",)  # these run on a GPU only
@@ -15,26 +17,7 @@ BATCHED_BYTES = (4 << 20, 3 << 19)
 SHORT, SHORT_BATCHED_BYTES = 64, 16 << 20
 
 
-def choose_backend(
-    *,
-    batch: int,
-    heads: int,
-    target: int,
-    source: int,
-    head_dim: int,
-    value_dim: int,
-    branches: int,
-    causal: bool,
-    dropout: float,
-    dropout_on: str,
-    dtype: torch.dtype,
-    device_type: str,
-    flash: bool,
-    shared_keys: bool,
-    padded: bool,
-    compiled: bool,
-    fastest: Sequence[str] = (),
-) -> str:
+def choose_backend(problem: Problem, *, flash: bool, compiled: bool, fastest: Sequence[str] = ()) -> str:
     """The name in ``BACKENDS`` that ``backend="auto"`` stands for.
 
     ``fastest`` has backends in the order of their times, where this machine was measured (:mod:`.calibration`): for
@@ -62,17 +45,21 @@ def choose_backend(
     (``flash``, shared keys, no padding), else "sdpa" makes a call a branch; neither can drop the sum of two
     branches, so that case is left to "reference".  "triton" is never chosen: it has not been timed on a GPU yet.
     """
+    batch, heads, target, head_dim = problem.queries[0].shape
+    source, values, branches, causal = problem.source, problem.values, problem.branches, problem.causal
+    shared_keys, padded = len(problem.keys) == 1, problem.key_padding_mask is not None
     if target == 1 and branches > 1 and shared_keys:
         return "packed"
-    if device_type != "cpu":
-        if branches > 1 and dropout > 0 and dropout_on == "combined":
+    if values.device.type != "cpu":
+        if problem.combined_dropout:
             return "reference"
         return "grouped" if branches > 1 and shared_keys and flash and not padded else "sdpa"
-    sdpa_is_fused = dropout == 0 and head_dim == value_dim and dtype in (torch.float32, torch.float64)
+    one_width = head_dim == values.shape[-1]
+    sdpa_is_fused = problem.dropout == 0 and one_width and values.dtype in (torch.float32, torch.float64)
     seen = target * source // 2 if causal else target * source
-    kept_bytes = branches * batch * heads * seen * dtype.itemsize
+    kept_bytes = branches * batch * heads * seen * values.dtype.itemsize
     batched = kept_bytes <= (SHORT_BATCHED_BYTES if min(target, source) <= SHORT else BATCHED_BYTES[branches > 1])
-    if dtype == torch.float32:
+    if values.dtype == torch.float32:
         fits = {
             "batched": kept_bytes <= SHORT_BATCHED_BYTES,
             "materialised": kept_bytes <= KEPT_BYTES,
