@@ -312,12 +312,11 @@ def test_one_input_is_mapped_by_one_product(batch_first, monkeypatch):
 
 
 def test_one_number_for_both_lambdas_stays_one():
-    """Through torch's meta device as well, and read from a state that has it under both names."""
+    """Through torch's meta device as well."""
     options = {"lambdas": "trainable_equal", "lambda_pos": 0.5, "lambda_neg": 0.5}
     here = MultiheadAttention(8, 2, **options)
     later = MultiheadAttention(8, 2, device="meta", **options).to_empty(device="cpu")
-    both = here.state_dict() | {"mechanism.lambda_neg": here.mechanism.lambda_pos.detach().clone()}
-    later.load_state_dict(both)
+    later.load_state_dict(here.state_dict())
     x = torch.randn(2, 5, 8)
     for layer in (here, later):
         optimiser = torch.optim.SGD(layer.parameters(), 0.1)
@@ -326,19 +325,6 @@ def test_one_number_for_both_lambdas_stays_one():
             optimiser.step()
         assert layer.mechanism.lambda_pos != 0.5
         assert_close(layer.mechanism.row_sum(), torch.tensor(1.0))
-    apart = both | {f"mechanism.lambda_{side}": torch.tensor(value) for side, value in (("pos", 0.5), ("neg", 0.25))}
-    with pytest.raises(UsageError, match=r"got a state of 0\.5 and 0\.25, wanted one number"):
-        later.load_state_dict(apart)
-
-
-@pytest.mark.parametrize("state", ["a head", "one of the two"])
-def test_another_state_than_that_of_one_number_is_told_by_torch(state):
-    layer = MultiheadAttention(8, 2, lambdas="trainable_equal", lambda_pos=0.5, lambda_neg=0.5)
-    given = MultiheadAttention(8, 2, lambdas="trainable_per_head").state_dict()
-    if state != "a head":
-        del given["mechanism.lambda_pos"]
-    with pytest.raises(RuntimeError, match=r"Error.* in loading state_dict"):
-        layer.load_state_dict(given)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in SELF_ONLY])

@@ -51,8 +51,7 @@ def benchmark(cfg: DictConfig) -> Path | None:
 
 def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined: Mapping[str, Any]) -> list[str]:
     """Names of cases: ``asked`` is a preset, "all", a kind, or some names of cases."""
-    kinds = {case.get("kind") for case in defined.values()} - {None}
-    groups = {kind: [name for name, case in defined.items() if case.get("kind") == kind] for kind in kinds}
+    groups = {kind: [name for name, case in defined.items() if case.get("kind") == kind] for kind in KINDS}
     groups |= {"all": list(defined)} | presets
     found = []
     for word in [asked] if isinstance(asked, str) else several(asked, "cases"):

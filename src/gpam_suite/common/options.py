@@ -9,6 +9,7 @@ from gpam.errors import UsageError, did_you_mean
 
 def one_of(value: Any, choices: Iterable[str], what: str) -> str:
     """``value`` if it is one of ``choices``; ``what`` is the option's name."""
+    choices = list(choices)  # of a mapping the names, among which a list may be looked for
     if value not in choices:
         raise UsageError(f"{what}: got {value!r}, wanted one of {', '.join(choices)}{did_you_mean(value, choices)}")
     return value

@@ -22,7 +22,6 @@ What the paper leaves open is an option, with a mark in its help: [P] the paper 
 """
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -183,18 +182,6 @@ class DaGPAM(Mechanism):
         if self.options.lambdas == "trainable_convex":
             return torch.sigmoid(4 * self.mixture)
         return -(self.lambda_pos if self.options.lambdas == "trainable_equal" else self.lambda_neg)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
-        """What was saved while the one number of both lambdas had two names is read as well."""
-        names = f"{prefix}lambda_pos", f"{prefix}lambda_neg"
-        saved = [state_dict[name] for name in names if name in state_dict]
-        two_numbers = len(saved) == 2 and all(tensor.dim() == 0 for tensor in saved)
-        if self.options.lambdas == "trainable_equal" and two_numbers:  # of any other state torch complains
-            one, other = saved
-            if not torch.equal(one, other):
-                raise UsageError(f"lambdas 'trainable_equal': got a state of {one:g} and {other:g}, wanted one number")
-            del state_dict[names[1]]
-        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def negative_query(self, q: Tensor) -> Tensor:
         """``Q^- = ReLU(Q) W_Q^-``, head by head."""
