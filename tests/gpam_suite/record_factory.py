@@ -101,6 +101,7 @@ def store(results: Path, *records: dict[str, Any]) -> list[Record]:
         folder = run_folder(results, *place)
         write_record(folder, record)
         stored.append(read_record(folder))
+        add_config(stored[-1])
     return stored
 
 

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 from archives import tarred
-from record_factory import add_config, add_document_scores, add_history, make_record, store
+from record_factory import add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.records import archives
@@ -22,7 +22,6 @@ def runs(results):
     for record in store(results, *records):
         add_history(record, record.headline)
         add_document_scores(record)
-        add_config(record)
 
 
 def packed(folder):

@@ -551,9 +551,6 @@ def test_what_the_weights_of_every_arm_sum_to_stands_beside_its_gain(tmp_path):
 def test_softmax_that_trains_longer_is_a_control(tmp_path):
     """Named after what it was trained with."""
     experiment(tmp_path, seven(EFFECT))
-    (usual,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
-    for record in (record for row in usual.rows for record in row.records):
-        add_config(record)
     for seed in range(1, 8):
         (longer,) = store(tmp_path, make_record(experiment="lm_ptb", model="softmax_longer", seed=seed, value=94.0))
         add_config(longer, fairseq__optimization__max_update=3387)

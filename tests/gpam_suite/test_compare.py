@@ -24,7 +24,6 @@ def _group(results, model, values, **fields):
     """Runs of a language model, a seed for each value; the folder of their group."""
     runs = store(results, *[make_record(model=model, seed=k, value=v, **fields) for k, v in enumerate(values, 1)])
     for run in runs:
-        add_config(run)
         add_document_scores(run)
     return runs[0].folder.parent
 
@@ -313,6 +312,5 @@ def test_costs_on_other_hardware_are_no_difference(tmp_path):
 
 def test_translations_are_scored_as_text_whatever_their_words(tmp_path):
     one, other = store(tmp_path, make_record(task="nmt"), make_record(task="nmt", model="dagpam"))
-    add_config(one)
     add_config(other, preprocessing__min_count=3)
     assert one.scored_otherwise(other) == []

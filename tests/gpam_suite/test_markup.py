@@ -26,7 +26,7 @@ def test_no_name_writes_markup_into_a_page_of_results(tmp_path):
     record = make_record(experiment=names["recipe"], command=f"train {bad}\n```\n{bad}", **names)
     store(tmp_path, record)
     (tuned,) = store(tmp_path / "tuning", record)
-    with pytest.raises(UsageError, match=r"config\.yaml says no fairseq\.optimization\.lr"):
+    with pytest.raises(UsageError, match=r"config\.yaml says no fairseq\.model\.dropout"):
         build(tmp_path)
     add_config(tuned, fairseq__model__dropout=0.1)
     pages = [path.read_text() for path in build(tmp_path) if path.suffix == ".md"]

@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from record_factory import add_config, make_record, store
+from record_factory import make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.records.folder import append_history
@@ -35,7 +35,6 @@ def test_status_before_and_after(running, tmp_path):
     os.utime(running / "config.yaml", (long_ago, long_ago))
     assert row(running)[1:3] == ["silent for 20 min", "–"]
     (lost,) = store(tmp_path, make_record(status="diverged", reason="the loss is NaN"))
-    add_config(lost)
     for started, status in ((-50, "diverged"), (+50, "running")):  # the second time it is being tried again
         os.utime(lost.folder / "config.yaml", (time.time() + started,) * 2)
         assert row(lost.folder)[1] == status

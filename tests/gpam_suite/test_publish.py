@@ -38,7 +38,6 @@ def runs(results, *seeds):
         add_history(record, record.headline)
         append_history(record.folder, {"update": 1, "split": "gradient", "query/a": 1.23456})
         add_document_scores(record)
-        add_config(record)
         (record.folder / "hypotheses.txt").write_text("left out\n")
 
 
@@ -103,8 +102,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     assert "| in training, no verdict yet |" in parts and "No seed of softmax and the model is finished yet." in parts
     for model, value in (("softmax", 100.0), ("dagpam_trainable", 98.0)):
         seeds = [make_record(experiment="lm_ptb", model=model, seed=k, value=value + 0.01 * k * k) for k in range(1, 8)]
-        for record in store(tmp_path / "local", *seeds):
-            add_config(record)
+        store(tmp_path / "local", *seeds)
     counted = reference_file(tmp_path / "local", seeds[0]["data"], {}, 5)
     counted.parent.mkdir()
     counted.write_text('{"test_perplexity": 150.0}')
@@ -123,7 +121,6 @@ def test_a_claim_that_lost_one_of_three_seeds_is_drawn_of_the_others(published, 
     models = ("softmax", "dagpam_trainable")
     made = [make_record(experiment=name, model=model, seed=seed) for model in models for seed in (1, 2, 3)]
     for record in store(tmp_path / "local", *made[:-1], failed(made[-1])):
-        add_config(record)
         add_history(record, 30.0)
     publish(tmp_path / "local", published)
     files = remake(published, tmp_path)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
-from record_factory import add_config, add_document_scores, add_history, make_record, store
+from record_factory import add_document_scores, add_history, make_record, store
 from runs import composed, places
 from wandb_file import records
 
@@ -21,7 +21,6 @@ MODEL = ["model=dagpam", "model.lambda_neg=0.25", "seed=2"]
 def tracked(tmp_path, **record):
     """A recorded run that was logged offline: its folder and wandb's."""
     (run,) = store(tmp_path, make_record(model="dagpam", seed=2, **record))
-    add_config(run)
     if run["status"] == "finished":
         add_document_scores(run)
     add_history(run, final=30.0)

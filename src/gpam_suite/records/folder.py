@@ -102,12 +102,12 @@ class Record:
 
     def scored_otherwise(self, other: "Record") -> list[tuple[str, Any, Any]]:
         """Why the headline numbers of the two do not compare: names, each with both values. Two language models must
-        have the same words too, where their configurations say it (translations are scored as text).
+        have the same words too (translations are scored as text).
 
         Raises:
             UsageError: see :attr:`config`.
         """
-        words = self.config and other.config and not TASKS[self.data["task"]].parallel
+        words = not TASKS[self.data["task"]].parallel
         one, two = ({**record.scored_by, **(record._words_by if words else {})} for record in (self, other))
         return [(key, one.get(key), two.get(key)) for key in {**one, **two} if one.get(key) != two.get(key)]
 
@@ -119,20 +119,18 @@ class Record:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration; empty for a run without ``config.yaml``.
+        """The resolved configuration.
 
         Raises:
-            UsageError: it cannot be read, or is not the one that the record is of.
+            UsageError: it is not there, cannot be read, or is not the one that the record is of.
         """
         path = self.folder / CONFIG
-        if not archives.is_file(path):
-            return {}
         try:
             config = yaml.load(archives.read_bytes(path), _Loader)
             if not isinstance(config, dict):
                 raise ValueError("it holds no mapping")
-        except (yaml.YAMLError, ValueError) as error:
-            said = in_a_line(error)
+        except (yaml.YAMLError, ValueError, FileNotFoundError) as error:
+            said = "it is not there" if isinstance(error, FileNotFoundError) else in_a_line(error)
             raise UsageError(f"{path} cannot be read ({said}): restore it from git, or run again.") from None
         check_hash(self, config)
         return config

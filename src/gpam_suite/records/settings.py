@@ -53,11 +53,8 @@ def names_a_row(key: str) -> bool:
 
 
 def table_settings(record: Record) -> dict[str, Any]:
-    """Dotted name to value of everything in the run's configuration that names its row or must be equal over the table.
-
-    Empty for a run without ``config.yaml``.
-    """
-    found = all_settings(record) if record.config else {}
+    """Dotted name to value of all in the run's configuration that names its row or must be equal over the table."""
+    found = all_settings(record)
     if batch := tokens_per_update(found):
         found[BATCH] = batch
     apart = [MAX_TOKENS, UPDATE_FREQ] if batch else []
@@ -72,9 +69,8 @@ def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
 
 
 def all_settings(record: Record) -> dict[str, Any]:
-    """Dotted name to value of everything in the run's configuration; the options alone without ``config.yaml``."""
-    config = record.config or {"model": {"name": record["model"], **record["options"]}, "seed": record["seed"]}
-    return {name: value for key, node in config.items() for name, value in _leaves(node, key)}
+    """Dotted name to value of everything in the run's configuration."""
+    return {name: value for key, node in record.config.items() for name, value in _leaves(node, key)}
 
 
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:

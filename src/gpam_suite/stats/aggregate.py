@@ -272,17 +272,14 @@ def _changes(settings: Settings) -> tuple[dict[str, str], dict[Record, dict[str,
     """The table's usual settings, of those that differ in it, and for each record what is not as usual, by short names.
 
     Usual is what most of the baseline's runs have (of all models' where there is no baseline), of as many what was run
-    first. A run without a configuration is taken to be usual.
+    first.
     """
-    known = {record: found for record, found in settings.items() if found}
-    keys = sorted({key for found in known.values() for key in found if names_a_row(key)})
-    keys = [key for key in keys if len({_text(found.get(key)) for found in known.values()}) > 1]
-    if not keys:
-        return {}, {record: {} for record in settings}
-    own = {record: _text([found.get(key) for key in keys]) for record, found in known.items()}
-    baseline = [r for r in known if (r["model"], r["overrides_label"]) == (BASELINE, DEFAULT_OPTIONS)] or list(known)
-    count = Counter(own[record] for record in baseline)
-    usual = known[min(baseline, key=lambda record: (-count[own[record]], _started(record), own[record]))]
+    keys = sorted({key for found in settings.values() for key in found if names_a_row(key)})
+    keys = [key for key in keys if len({_text(found.get(key)) for found in settings.values()}) > 1]
+    own = {record: _text([found.get(key) for key in keys]) for record, found in settings.items()}
+    stock = [r for r in settings if (r["model"], r["overrides_label"]) == (BASELINE, DEFAULT_OPTIONS)]
+    count = Counter(own[record] for record in stock or settings)
+    usual = settings[min(stock or settings, key=lambda record: (-count[own[record]], _started(record), own[record]))]
     short = {key: key.rpartition(".")[2] for key in keys}
     twice = Counter(short.values())
     names = {key: short[key] if twice[short[key]] == 1 else ".".join(key.split(".")[-2:]) for key in keys}
@@ -292,9 +289,9 @@ def _changes(settings: Settings) -> tuple[dict[str, str], dict[Record, dict[str,
             for key, name in names.items()
             if _text(found.get(key)) != _text(usual.get(key))
         }
-        for record, found in known.items()
+        for record, found in settings.items()
     }
-    return {names[key]: _shown(usual.get(key)) for key in keys}, {record: {} for record in settings} | changes
+    return {names[key]: _shown(usual.get(key)) for key in keys}, changes
 
 
 def changed_options(label: str) -> list[str]:
@@ -338,14 +335,13 @@ def _text(value: Any) -> str:
 
 
 def _refuse_mixed(settings: Settings) -> None:
-    """Refuse records whose numbers do not compare; a lost run has no number, so its protocol may be unknown, and a run
-    without a configuration is judged by its record alone."""
-    records, known = list(settings), [record for record, found in settings.items() if found]
+    """Refuse records whose numbers do not compare; a lost run has no number, so its protocol may be unknown."""
+    records = list(settings)
     finished = [record for record in records if record["status"] == "finished"]
     for name in ("experiment", "task", "dataset", "recipe"):
         _refuse_unequal(records, name, lambda record, name=name: record[name])
     for key in sorted({key for found in settings.values() for key in found if not names_a_row(key)}):
-        _refuse_unequal(known, key, lambda record, key=key: settings[record].get(key))
+        _refuse_unequal(records, key, lambda record, key=key: settings[record].get(key))
     for key in dict.fromkeys(key for record in finished for key in record.scored_by):
         _refuse_unequal(finished, key, lambda record, key=key: record.scored_by.get(key))
 
@@ -371,9 +367,7 @@ def _refuse_repeated(group: list[Record]) -> None:
                 f"{one['config_hash']} in {one.folder} and {other['config_hash']} in {other.folder}. "
                 "Delete the one that is out of date."
             )
-        options = [{"label": record["model_label"], **record["options"]} for record in (one, other)]
-        if all(nodes := [record.config.get("model") for record in (one, other)]):
-            options = [own | node for own, node in zip(options, nodes, strict=True)]
+        options = [{"label": record["model_label"], **record.config["model"]} for record in (one, other)]
         if options[0] != options[1]:
             keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))
             differing = ", ".join(f"{key} ({options[0].get(key)} and {options[1].get(key)})" for key in keys)
