@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 from gpam_suite.common.files import write_files
+from gpam_suite.common.lock import locked
+from gpam_suite.common.places import PUBLISHED
 from gpam_suite.report.page import refuse_other_folder
 from gpam_suite.report.publish import publish, remake, stale
 from gpam_suite.run.command_line import Parser, guarded
@@ -15,15 +17,16 @@ def main() -> None:
     folders = parser.parse_args().folders
     for folder in folders:  # all of them before the first is published
         refuse_other_folder(folder)
-    for folder in folders:
-        for path in publish(folder):
+    with locked(PUBLISHED, wait=False):
+        for folder in folders:
+            for path in publish(folder):
+                print(path)
+        files = remake()
+        for path in write_files(files):
             print(path)
-    files = remake()
-    for path in write_files(files):
-        print(path)
-    for path in stale(files):
-        path.unlink()
-        print(f"removed {path}")
+        for path in stale(files):
+            path.unlink()
+            print(f"removed {path}")
 
 
 if __name__ == "__main__":

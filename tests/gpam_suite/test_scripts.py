@@ -12,6 +12,7 @@ import pytest
 import torch
 from runs import call, places, start_here, tiny_words
 
+from gpam_suite.common.lock import locked
 from gpam_suite.common.places import ROOT
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
@@ -211,6 +212,13 @@ def test_nothing_is_published_where_one_folder_is_none(tmp_path, monkeypatch, co
     monkeypatch.setattr("gpam_suite.report.publish.publish", lambda _: pytest.fail("published"))
     code, _, said = command("publish.py", tmp_path / "local", tmp_path / "nowhere")
     assert code == 2 and f"got {tmp_path}/nowhere, wanted a results folder" in said
+
+
+def test_two_do_not_publish_at_once(tmp_path, monkeypatch, command):
+    monkeypatch.setattr("gpam_suite.common.places.PUBLISHED", tmp_path)
+    with locked(tmp_path):
+        code, _, said = command("publish.py")
+    assert code == 2 and f"another process is working on {tmp_path}; wait for it" in said
 
 
 @pytest.mark.parametrize("script", ["analyse.py", "perturb.py"])
