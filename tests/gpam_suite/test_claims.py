@@ -199,6 +199,22 @@ def test_the_figure_shows_what_each_seed_gains(tmp_path):
     assert claimed_gains({}) is None
 
 
+def test_a_model_that_is_far_behind_is_a_number_at_the_edge_and_no_control(tmp_path):
+    more = [
+        make_record(experiment="lm_ptb", model="non", model_label="NON", seed=k, value=122.0 + k) for k in (1, 2, 3)
+    ]
+    found = experiment(tmp_path, seven(0.01), more=[*scaled(), *more])
+    plot = claimed_gains({"lm_ptb": found})
+    (axes,) = painted(plot)
+    assert [text.get_text() for text in axes.get_yticklabels()][1:] == ["NON", "softmax_scaled"]
+    (edge,) = axes.texts
+    assert re.fullmatch(r"◂ -\d\d\.\d\d", edge.get_text()) and axes.get_xlim()[0] > -5
+    assert "number at the edge" in plot.caption
+    parts = parts_of(tmp_path, {"lm_ptb": found})
+    assert "| NON | 3 | " in parts["others-lm_ptb"] and "| NON |" not in parts["controls-lm_ptb"]
+    assert "softmax_scaled" in parts["controls-lm_ptb"] and "softmax_scaled" not in parts["others-lm_ptb"]
+
+
 def test_the_figure_of_trainings_shows_how_far_ahead_each_seed_is(tmp_path):
     found = experiment(tmp_path, [0.0, 0.0, 0.0], last=None)
     lower = {1: 0.99, 2: 0.98, 3: 0.94}

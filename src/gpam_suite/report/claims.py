@@ -18,7 +18,8 @@ from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
 from gpam_suite.stats.curves import scored_update
 
-_OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "inside-table")
+_OF_WEIGHTS = ("Sum of a row of weights", "Share of negative weight")
+_OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
@@ -65,7 +66,8 @@ def _from_to(baseline: float, model: float) -> str:
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
     """Of each claim ``claim-<experiment>``, how it stands; ``comparisons-``, all its tests; ``scores-``, its models;
     ``second-test-``, their scores on a second test set; ``controls-``, each beside softmax and the model;
-    ``inside-table-``, what is in these two. ``shown`` is by experiment what may be :func:`compared`."""
+    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model.
+    ``shown`` is by experiment what may be :func:`compared`."""
     waits = {"claim": "No seed of softmax and the model is finished yet.\n"}
     waits |= dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
     parts = {}
@@ -93,7 +95,7 @@ def _texts(found: Finding, shown: Aggregate) -> dict[str, str]:
     """By kind; more than the first where all seeds of the plan are there."""
     if not found.whole:
         return {"claim": _claim(found)}
-    whole = _tests(found), _scores(shown), _second_test(shown), _controls(found), _inside(found)
+    whole = _tests(found), _scores(shown), _second_test(shown), _controls(found), _others(found), _inside(found)
     return {"claim": _claim(found), **dict(zip(_OF_A_WHOLE_CLAIM, whole, strict=True))}
 
 
@@ -160,29 +162,46 @@ def _second_test(shown: Aggregate) -> str:
 
 
 def _controls(found: Finding) -> str:
-    """Each model that is compared: what it gains over softmax, how far the claim's model is ahead of it, and what its
-    rows of weights sum to, where that was looked into."""
+    """Each model that the plan asks about: what it gains over softmax, how far the claim's model is ahead of it, and
+    what its rows of weights sum to, where that was looked into."""
     primary = found.comparisons[0]
     model, baseline = primary.labels
-    gains = {one.model: one for one in found.against_baseline}
+    gains = {one.model: one for one in found.against_baseline if one.model in found.claim.asked_about}
     leads = {one.other: one for one in found.comparisons if one.model == primary.model}
     labels = {primary.other: baseline} | {name: one.labels[0] for name, one in gains.items()}
-    looked = {one.label: one for one in found.weights}
     head = [
         "Model",
         f"Gain over {baseline} [95 %]",
         "p, Holm",
         f"Lead of {model}, over it [95 %]",
         "p, Holm",
-        "Sum of a row of weights",
-        "Share of negative weight",
+        *_OF_WEIGHTS,
     ]
     lines = []
     for name, label in labels.items():
         tested = [cell for one in (gains.get(name), leads.get(name)) for cell in _tested(found, one)]
-        inside = (looked[label].row_sum, looked[label].negative) if label in looked else (None, None)
-        lines.append([label, *tested, *(number(value, 2) for value in inside)])
+        lines.append([label, *tested, *_weights(found, label)])
     return markdown(head, lines)
+
+
+def _others(found: Finding) -> str:
+    """Each model that is compared with softmax alone, as the best of them gains."""
+    rest = [one for one in found.against_baseline if one.model not in found.claim.asked_about]
+    if not rest:
+        return ""
+    head = ["Model", "Seeds", f"Gain over {rest[0].labels[1]} [95 %]", "p, Holm", *_OF_WEIGHTS]
+    rest.sort(key=lambda one: -one.gain.estimate)
+    lines = []
+    for one in rest:
+        label = one.labels[0]
+        lines.append([label, str(len(one.seeds)), *_tested(found, one), *_weights(found, label)])
+    return markdown(head, lines)
+
+
+def _weights(found: Finding, label: str) -> tuple[str, str]:
+    """Of the model called ``label``: the sum of a row, and the share of negative weight."""
+    looked = next((one for one in found.weights if one.label == label), None)
+    return (number(looked.row_sum), number(looked.negative)) if looked else (MISSING, MISSING)
 
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:

@@ -53,6 +53,11 @@ class Claim:
     part_of: str | None = None
     extension: dict[str, Any] | None = None
 
+    @property
+    def asked_about(self) -> frozenset[str]:
+        """The model, and the arms that are compared with more than softmax: controls and pairs."""
+        return frozenset([self.model, *self.controls]).union(*self.pairs)
+
     def extended(self, spread: float | None) -> "Claim":
         """With the seeds of the plan's extension (``seeds``, of softmax, the model and those in ``also``) where the
         standard deviation of the planned seeds' gains is above its ``spread``."""

@@ -6,12 +6,15 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gpam_suite.common.formatting import signed
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.claim import Claim, Finding, share_lower
+from gpam_suite.stats.claim import Claim, Comparison, Finding, share_lower
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
+_FAR = 5
+"""A mean so many times the claim's effect away is a number at the edge, so that the others can be told apart."""
 _EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.2, "zorder": 1}  # no model's colour
 
 
@@ -31,10 +34,11 @@ def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
             _panel(panels[experiment], found)
         legend_below(figure)
 
+    beyond = "A mean far outside is a number at the edge. " if any(map(_far, said.values())) else ""
     what = (
         "What each seed of a model gains over softmax (open marks), their mean (bar) and its 95 % interval (line). "
         "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are. "
-        f"{FROM_RECORDS}"
+        f"{beyond}{FROM_RECORDS}"
     )
     return Plot("claimed-gains", what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
 
@@ -43,6 +47,12 @@ def _panel(axes: Axes, found: Finding) -> None:
     for index, one in enumerate(found.against_baseline):
         colour = _PRIMARY if one.primary else _SECONDARY
         seeds, mean = [_shown(found, gain) for gain in one.gains.values()], _shown(found, one.gain.estimate)
+        if one in _far(found):
+            left = mean < 0
+            said = f"\u25c2 {signed(mean)}" if left else f"{signed(mean)} \u25b8"
+            at = {"transform": axes.get_yaxis_transform(), "ha": "left" if left else "right", "va": "center"}
+            axes.text(0.01 if left else 0.99, index, said, color=colour, fontsize=7, **at)
+            continue
         axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor="none", markeredgecolor=colour, markersize=4)
         axes.plot([mean], [index - 0.14], "|", color=colour, markersize=9, markeredgewidth=2)
         if one.gain.low is not None:
@@ -57,6 +67,10 @@ def _panel(axes: Axes, found: Finding) -> None:
     axes.set_title(found.claim.title, fontsize=8)
     lower = found.metric in LOWER_IS_BETTER
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
+
+
+def _far(found: Finding) -> list[Comparison]:
+    return [one for one in found.against_baseline if abs(one.gain.estimate) > _FAR * found.effect]
 
 
 def effect_line(claim: Claim) -> dict[str, Any]:
