@@ -18,7 +18,6 @@ from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
 from gpam_suite.stats.curves import scored_update
 
-_OF_WEIGHTS = ("Sum of a row of weights", "Share of negative weight")
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
@@ -169,18 +168,21 @@ def _controls(found: Finding) -> str:
     gains = {one.model: one for one in found.against_baseline if one.model in found.claim.asked_about}
     leads = {one.other: one for one in found.comparisons if one.model == primary.model}
     labels = {primary.other: baseline} | {name: one.labels[0] for name, one in gains.items()}
+    looked = {one.label: one for one in found.weights}
     head = [
         "Model",
         f"Gain over {baseline} [95 %]",
         "p, Holm",
         f"Lead of {model}, over it [95 %]",
         "p, Holm",
-        *_OF_WEIGHTS,
+        "Sum of a row of weights",
+        "Share of negative weight",
     ]
     lines = []
     for name, label in labels.items():
         tested = [cell for one in (gains.get(name), leads.get(name)) for cell in _tested(found, one)]
-        lines.append([label, *tested, *_weights(found, label)])
+        inside = (looked[label].row_sum, looked[label].negative) if label in looked else (None, None)
+        lines.append([label, *tested, *(number(value, 2) for value in inside)])
     return markdown(head, lines)
 
 
@@ -189,19 +191,9 @@ def _others(found: Finding) -> str:
     rest = [one for one in found.against_baseline if one.model not in found.claim.asked_about]
     if not rest:
         return ""
-    head = ["Model", "Seeds", f"Gain over {rest[0].labels[1]} [95 %]", "p, Holm", *_OF_WEIGHTS]
     rest.sort(key=lambda one: -one.gain.estimate)
-    lines = []
-    for one in rest:
-        label = one.labels[0]
-        lines.append([label, str(len(one.seeds)), *_tested(found, one), *_weights(found, label)])
-    return markdown(head, lines)
-
-
-def _weights(found: Finding, label: str) -> tuple[str, str]:
-    """Of the model called ``label``: the sum of a row, and the share of negative weight."""
-    looked = next((one for one in found.weights if one.label == label), None)
-    return (number(looked.row_sum), number(looked.negative)) if looked else (MISSING, MISSING)
+    head = ["Model", "Seeds", f"Gain over {rest[0].labels[1]} [95 %]", "p, Holm"]
+    return markdown(head, [[one.labels[0], str(len(one.seeds)), *_tested(found, one)] for one in rest])
 
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:
