@@ -7,6 +7,7 @@ own.
 
 import argparse
 import base64
+import csv
 import hashlib
 import importlib.metadata
 import subprocess
@@ -40,9 +41,9 @@ def complaints(package: importlib.metadata.Distribution) -> list[str]:
     name, found = canonicalize_name(package.metadata["Name"]), []
     if not name.startswith(NOT_LOCKED) and pins().get(name) != package.version:
         found.append(f"{name} {package.version} is installed, the pin is {pins().get(name, 'none')}; make setup")
-    for file in package.files or []:
-        path = Path(file.locate())
-        if file.hash and (not path.is_file() or _digest(path) != file.hash.value):
+    for file, hashed, _ in csv.reader((package.read_text("RECORD") or "").splitlines()):
+        path = Path(package.locate_file(file))
+        if hashed and (not path.is_file() or _digest(path) != hashed.partition("=")[2]):
             found.append(f"{name}: {file} is not the file that was installed; remove the environment and make setup")
     return found
 

@@ -267,6 +267,15 @@ def test_seeds_of_what_is_not_one_model_are_refused(tmp_path, fields, changes, n
         tabulate(tmp_path)
 
 
+def test_options_that_no_configuration_names_are_compared_too(tmp_path):
+    """A mechanism's default that has become another."""
+    given = [make_record(seed=seed, options={"lambda_neg": value}) for seed, value in ((1, 1.0), (2, 0.5))]
+    for record in store(tmp_path, *given):
+        add_config(record, model={"name": "softmax"})
+    with pytest.raises(UsageError, match="options differ in lambda_neg"):
+        tabulate(tmp_path)
+
+
 @pytest.mark.parametrize(("text", "said"), [("a: [1", "expected"), ("- a list", "no mapping"), (None, "not there")])
 def test_a_configuration_that_is_broken_or_gone_is_named(tmp_path, text, said):
     (record,) = store(tmp_path, make_record())

@@ -187,7 +187,7 @@ def _controls(found: Finding) -> str:
 
 
 def _others(found: Finding) -> str:
-    """Each model that is compared with softmax alone, as the best of them gains."""
+    """Each model that is compared with softmax alone, the best first."""
     rest = [one for one in found.against_baseline if one.model not in found.claim.asked_about]
     if not rest:
         return ""

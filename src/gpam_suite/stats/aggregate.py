@@ -367,7 +367,10 @@ def _refuse_repeated(group: list[Record]) -> None:
                 f"{one['config_hash']} in {one.folder} and {other['config_hash']} in {other.folder}. "
                 "Delete the one that is out of date."
             )
-        options = [{"label": record["model_label"], **record.config["model"]} for record in (one, other)]
+        options = [
+            {"label": record["model_label"], **record["options"], **record.config.get("model", {})}
+            for record in (one, other)
+        ]
         if options[0] != options[1]:
             keys = sorted(key for key in {*options[0], *options[1]} if options[0].get(key) != options[1].get(key))
             differing = ", ".join(f"{key} ({options[0].get(key)} and {options[1].get(key)})" for key in keys)

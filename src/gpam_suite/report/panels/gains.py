@@ -34,7 +34,8 @@ def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
             _panel(panels[experiment], found)
         legend_below(figure)
 
-    beyond = "A mean far outside is a number at the edge. " if any(map(_far, said.values())) else ""
+    far = any(_is_far(found, one) for found in said.values() for one in found.against_baseline)
+    beyond = "A mean far outside is a number at the edge. " if far else ""
     what = (
         "What each seed of a model gains over softmax (open marks), their mean (bar) and its 95 % interval (line). "
         "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are. "
@@ -47,7 +48,7 @@ def _panel(axes: Axes, found: Finding) -> None:
     for index, one in enumerate(found.against_baseline):
         colour = _PRIMARY if one.primary else _SECONDARY
         seeds, mean = [_shown(found, gain) for gain in one.gains.values()], _shown(found, one.gain.estimate)
-        if one in _far(found):
+        if _is_far(found, one):
             left = mean < 0
             said = f"\u25c2 {signed(mean)}" if left else f"{signed(mean)} \u25b8"
             at = {"transform": axes.get_yaxis_transform(), "ha": "left" if left else "right", "va": "center"}
@@ -69,8 +70,8 @@ def _panel(axes: Axes, found: Finding) -> None:
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
 
 
-def _far(found: Finding) -> list[Comparison]:
-    return [one for one in found.against_baseline if abs(one.gain.estimate) > _FAR * found.effect]
+def _is_far(found: Finding, one: Comparison) -> bool:
+    return abs(one.gain.estimate) > _FAR * found.effect
 
 
 def effect_line(claim: Claim) -> dict[str, Any]:
