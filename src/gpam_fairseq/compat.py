@@ -12,8 +12,9 @@ Import this module before fairseq, in every process. It is the only place that k
    checkpoint, bypasses its attention module for a private softmax kernel. Under another mechanism that would be a
    wrong result without a word (later fairseq removed it).
 5. numpy 2 removed ``numpy.compat``, which ``--sample-break-mode eos`` uses.
-6. Sinusoidal positions carry a buffer of uninitialised memory into every checkpoint. It is never read, but the
-   checkpoints of two equal trainings differ by it.
+6. Sinusoidal positions and the adaptive input and softmax carry a buffer of uninitialised memory into every
+   checkpoint. It is never read, but the checkpoints of two equal trainings differ by it, and now and then it is NaN,
+   as if the training had diverged.
 7. fairseq evaluates texts of its options (``adam_betas``, ``encoder_layers``) and of a checkpoint's configuration as
    Python, and gives the path of a FASTA file to a shell. Here it reads literals, their sums and repetitions, and calls
    no shell.
@@ -253,20 +254,19 @@ def _without_second_weights(layer: type) -> None:
     layer.__init__, layer._load_from_state_dict = __init__, _load_from_state_dict
 
 
-def _with_zeros(embedding: type) -> None:
-    """Repair 6, for the buffer as it is made and as fairseq makes it again when it loads a checkpoint."""
+def _with_zeros(layer: type) -> None:
+    """Repair 6, for the buffer as it is made and as it is again when a checkpoint is loaded."""
 
     def zeroed(stock: Any) -> Any:
         @functools.wraps(stock)
         def method(self: Any, *args: Any, **kwargs: Any) -> None:
             stock(self, *args, **kwargs)
-            self._float_tensor.zero_()
+            if "_float_tensor" in self._buffers:
+                self._float_tensor.zero_()
 
         return method
 
-    if "_float_tensor" in embedding(4, 1).state_dict():
-        embedding.__init__ = zeroed(embedding.__init__)
-        embedding._load_from_state_dict = zeroed(embedding._load_from_state_dict)
+    layer.__init__, layer._load_from_state_dict = zeroed(layer.__init__), zeroed(layer._load_from_state_dict)
 
 
 def _clips_on_the_cpu(stock: Any) -> Any:
@@ -354,7 +354,7 @@ def _repair() -> None:
     from fairseq.criterions import adaptive_loss
     from fairseq.data import token_block_dataset
     from fairseq.dataclass import utils as dataclass_utils
-    from fairseq.modules import sinusoidal_positional_embedding, transformer_layer
+    from fairseq.modules import adaptive_input, adaptive_softmax, sinusoidal_positional_embedding, transformer_layer
 
     utils.clip_grad_norm_ = _clips_on_the_cpu(utils.clip_grad_norm_)
     token_block_dataset.np = _ModuleWith(numpy, compat=types.SimpleNamespace(long=int))
@@ -363,7 +363,12 @@ def _repair() -> None:
     nothing_to_clear = types.SimpleNamespace(clear=lambda: None)
     dataclass_utils.GlobalHydra = types.SimpleNamespace(instance=lambda: nothing_to_clear)
     _without_second_weights(transformer_layer.TransformerEncoderLayerBase)
-    _with_zeros(sinusoidal_positional_embedding.SinusoidalPositionalEmbedding)
+    for layer in (
+        sinusoidal_positional_embedding.SinusoidalPositionalEmbedding,
+        adaptive_input.AdaptiveInput,
+        adaptive_softmax.TiedHeadModule,
+    ):
+        _with_zeros(layer)
     options.parse_args_and_arch = _no_tpu_unasked(options.parse_args_and_arch)
     _summed_in_float32(adaptive_loss.AdaptiveLoss)
 

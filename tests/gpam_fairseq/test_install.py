@@ -96,6 +96,23 @@ def test_one_seed_is_one_start_whatever_the_attention(arguments):
     assert not torch.equal(softmax["decoder.embed_tokens.weight"], other_seed["decoder.embed_tokens.weight"])
 
 
+ADAPTIVE = ["--criterion", "adaptive_loss", "--adaptive-input", "--tie-adaptive-weights"]
+ADAPTIVE += ["--adaptive-input-cutoff", "8", "--adaptive-softmax-cutoff", "8", "--decoder-input-dim", "32"]
+
+
+@pytest.mark.parametrize("arguments", [NMT, [*LM, *ADAPTIVE]], ids=["sinusoidal", "adaptive"])
+def test_no_state_holds_uninitialised_memory(arguments, monkeypatch):
+    """fairseq makes these buffers by ``torch.FloatTensor(1)``: what the memory happened to hold, NaN at times."""
+    monkeypatch.setattr(torch, "FloatTensor", lambda size: torch.full((size,), float("nan")))
+    model = toy.build(*arguments)
+    state = model.state_dict()
+    buffers = {name for name in state if name.endswith("_float_tensor")}
+    assert buffers
+    assert all(value.isfinite().all() for value in state.values())
+    model.load_state_dict(state | {name: torch.tensor([float("nan")]) for name in buffers})
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
 @pytest.mark.parametrize("attention", ["softmax", "dagpam", "differential", "differential_v2", "attnscale"])
 def test_the_backend_is_a_choice_of_the_configuration(attention, monkeypatch):
     words, tiled, calls = toy.dictionary(), functional._RUN["tiled"], []
