@@ -13,7 +13,7 @@ from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD
 from gpam_suite.run.command_line import Parser, guarded
 
-LEFT_OUT = {"checkpoints", "wandb", "tensorboard"}  # of a run's folder
+LEFT_OUT = {"checkpoints", "wandb"}  # of a run's folder
 SUFFIXES = {".json", ".jsonl", ".yaml", ".txt"}
 
 
@@ -33,8 +33,13 @@ def main() -> None:
 
 
 def _kept(results: Path) -> Iterator[Path]:
-    """What is small, also in folders that are linked to."""
+    """What is small, also in folders that are linked to, each once."""
+    seen: set[str] = set()
     for place, folders, names in os.walk(results, followlinks=True):
+        if (here := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(here)
         if {RECORD, CONFIG} & set(names):
             folders[:] = [folder for folder in folders if folder not in LEFT_OUT]
         wanted = (name for name in names if Path(name).suffix in SUFFIXES or name.startswith(SECOND_TEST))

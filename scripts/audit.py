@@ -21,7 +21,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 AUDIT = "pip-audit==2.10.1"
-NOT_LOCKED = ("pip", "gpam-suite", "torch", "nvidia-", "cuda-")  # the interpreter's; torch and its own by version
+NOT_LOCKED = {"pip", "gpam-suite", "torch"}  # the interpreter's, this one, and torch, by its own version
+OF_TORCH = ("nvidia-", "cuda-")
 FAILED = 1
 
 
@@ -39,7 +40,7 @@ def main() -> int:
 def complaints(package: importlib.metadata.Distribution) -> list[str]:
     """What is wrong with an installed package: its version, or one of its files."""
     name, found = canonicalize_name(package.metadata["Name"]), []
-    if not name.startswith(NOT_LOCKED) and pins().get(name) != package.version:
+    if name not in NOT_LOCKED and not name.startswith(OF_TORCH) and pins().get(name) != package.version:
         found.append(f"{name} {package.version} is installed, the pin is {pins().get(name, 'none')}; make setup")
     for file, hashed, _ in csv.reader((package.read_text("RECORD") or "").splitlines()):
         path = Path(package.locate_file(file))

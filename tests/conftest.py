@@ -1,8 +1,9 @@
 """What all tests share: the same drawn cases each time, however slow the machine; nothing of the user's environment,
-nothing in the home folder; and a logging that none leaves."""
+nothing in the home folder; a logging that none leaves, and no backends that a test's training chose by."""
 
 import logging
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,7 @@ def _wandb_writes_elsewhere(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for kind in ("DATA", "CACHE", "CONFIG"):
             patch.setenv(f"WANDB_{kind}_DIR", str(folder / kind.lower()))
+        patch.setenv("WANDB__SERVICE_WAIT", "300")
         yield
 
 
@@ -31,3 +33,27 @@ def _logging_as_it_was():
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.disable(disabled)
+
+
+@pytest.fixture(autouse=True)
+def _backends_of_the_machine():
+    yield
+    if calibration := sys.modules.get("gpam.attention.backends.calibration"):
+        calibration.use(None)
+
+
+@pytest.fixture
+def poisoned_memory(monkeypatch):
+    """Memory that nobody has written holds NaN."""
+    import torch
+
+    def poisoned(make):
+        def wrapper(*args, **kwargs):
+            out = make(*args, **kwargs)
+            return out.fill_(float("nan")) if out.is_floating_point() else out
+
+        return wrapper
+
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+    assert torch.empty(2).isnan().all()

@@ -25,3 +25,5 @@ def test_what_is_not_as_it_was_locked_is_named(tmp_path, monkeypatch):
     assert audit.complaints(PathDistribution(info)) == [changed]
     monkeypatch.setattr(audit, "pins", lambda: {"some-package": "1.0"})
     assert "some-package 2.0 is installed, the pin is 1.0" in audit.complaints(PathDistribution(info))[0]
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 2.0\n")
+    assert "torchvision 2.0 is installed, the pin is none" in audit.complaints(PathDistribution(info))[0]

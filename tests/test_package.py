@@ -51,7 +51,7 @@ def test_the_wheel_holds_gpam_whole_and_nothing_else(wheel):
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         (about,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = Parser().parsestr(archive.read(about).decode())
-    files = {path for path in (ROOT / "src/gpam").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    files = {path for path in (ROOT / "src/gpam").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert held == {path.relative_to(ROOT / "src").as_posix() for path in files}
     assert "gpam/py.typed" in held
     assert metadata["Name"] == "gpam"

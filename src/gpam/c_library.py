@@ -1,6 +1,7 @@
 """C libraries that set-up builds into the Python environment, for code that can do without them. Needs no torch."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -22,13 +23,15 @@ def build(source: str, target: Path, *options: str) -> str | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return "no C compiler"
-    part = target.with_name(f"{target.name}.part")
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         command = [compiler, "-x", "c", *options, "-shared", "-fPIC", "-o", str(part), "-"]
         subprocess.run(command, input=source, text=True, capture_output=True, check=True)
+        sum_of_part = _sum_of(part)
+        sum_of_part.write_text(_sha256(part), encoding="ascii")
         part.replace(target)
-        _sum_of(target).write_text(_sha256(target), encoding="ascii")
+        sum_of_part.replace(_sum_of(target))
     except subprocess.CalledProcessError as error:
         part.unlink(missing_ok=True)
         return f"{compiler} failed ({(error.stderr.strip().splitlines() or ['it said nothing'])[-1]})"

@@ -44,6 +44,13 @@ def test_output_and_gradients(shape, learned):
     assert_matches_formula("compiled", learned=learned, **shape, **FLOAT32)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kept", [0, 1 << 30])
+def test_uninitialised_memory_does_not_leak(shape, kept, poisoned_memory, monkeypatch):
+    monkeypatch.setattr(module, "KEPT_BYTES", kept)
+    assert_matches_formula("compiled", **shape, **FLOAT32)
+
+
 @pytest.mark.parametrize("length", [3, 15, 16, 17])
 def test_lengths_beside_a_vectors(length):
     assert_matches_formula("compiled", target=length, source=length, causal=True, mask="right", **FLOAT32)

@@ -201,7 +201,7 @@ def test_on_many_devices_it_is_by_chunks_unless_they_look_for_unused_parameters(
     assert found[3].keys() == wanted[3].keys()
 
 
-def test_rows_of_evaluation_are_the_log_softmaxs():
+def test_rows_of_evaluation_are_the_log_softmaxs(poisoned_memory):
     hidden, weight = torch.randn(50, 8, dtype=torch.float64), torch.randn(40, 8, dtype=torch.float64) * 30
     target = torch.randint(0, 40, (50,))
     with pytest.MonkeyPatch.context() as patch:
@@ -211,7 +211,7 @@ def test_rows_of_evaluation_are_the_log_softmaxs():
     assert torch.allclose(found, wanted, rtol=1e-12)
 
 
-def test_the_gradient_of_three_losses_is_three_gradients():
+def test_the_gradient_of_three_losses_is_three_gradients(poisoned_memory):
     leaves = [torch.randn(20, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)]
     loss, _ = by_chunks.cross_entropy(*leaves, torch.randint(0, 30, (20,)), 0.1)
     once = torch.autograd.grad(loss, leaves, retain_graph=True)
@@ -314,6 +314,7 @@ def logged(folder, lines, monkeypatch, fast, arch):
         "sample_break_mode": "none", "dropout": 0.0, "attention_dropout": 0.0, "decoder_input_dim": 32,
         "decoder_output_dim": 32, "share_decoder_input_output_embed": True, "no_progress_bar": True,
         "log_interval": 1, "disable_validation": True,
+        "activation_fn": "gelu",  # a ReLU that one last bit switches is a difference of its own
     }  # fmt: skip
     found, stock = [], Trainer._reduce_and_log_stats
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import sys
 import time
 
@@ -243,6 +242,8 @@ def test_cases_are_chosen_by_preset_kind_and_name():
     assert chosen("default", presets, defined) == ["b", "a"]
     assert chosen("all", presets, defined) == ["a", "b", "c"]
     assert chosen(["core", "a", "b"], presets, defined) == ["a", "c", "b"]
+    with pytest.raises(UsageError, match=r"defined\.mine"):
+        chosen("all", presets, {"mine": 3})
 
 
 @pytest.mark.parametrize(
@@ -250,6 +251,7 @@ def test_cases_are_chosen_by_preset_kind_and_name():
     [
         ({"kind": "cor"}, [], "did you mean 'core'"),
         (TINY_CORE | {"lenght": 3}, [], "lenght"),
+        (TINY_CORE | {"length": -3}, [], "negative"),
         (TINY_CORE, ["dagpm"], "did you mean 'dagpam'"),
         ({"kind": "step", "model": "lm_lapto"}, [], "did you mean 'lm_laptop'"),
     ],
@@ -287,9 +289,12 @@ def test_a_recipe_that_is_timed_is_a_command_line_of_fairseqs(name):
         assert read.get("attention", "stock") == attention
 
 
-def test_a_command_that_fails_is_told_in_its_last_words(monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("ls"))  # which lists "gpam_fairseq"
-    with pytest.raises(UsageError, match=r"gpam_fairseq train ended with \d: .*ls:"):
+def test_a_command_that_fails_is_told_in_its_last_words(tmp_path, monkeypatch):
+    failing = tmp_path / "python"
+    failing.write_text("#!/bin/sh\necho first words\necho last words >&2\nexit 3\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(failing))
+    with pytest.raises(UsageError, match=r"gpam_fairseq train ended with 3: last words$"):
         whole_training.call(["train"])
 
 

@@ -574,7 +574,7 @@ def test_softmax_that_trains_longer_is_a_control(tmp_path):
     names = [(one.model, one.other) for one in found_in(tmp_path).comparisons]
     assert names[1:] == [(own, "softmax"), ("dagpam_trainable", own)]
     (found,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
-    assert found.rows[-1].label.endswith(", 3,387 updates")
+    assert found.rows[-1].label.endswith(", schedule of 3,387 updates")
 
 
 def test_two_controls_are_compared_where_the_plan_says_so_when_both_have_its_seeds(tmp_path):

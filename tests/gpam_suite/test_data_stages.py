@@ -13,9 +13,11 @@ import pytest
 from data_helpers import PLAIN, parallel, preparations
 from runs import alive, until
 
+from gpam.errors import UsageError
 from gpam_suite.common.lock import locked
 from gpam_suite.common.strict_json import summed
 from gpam_suite.data import prepare, workers
+from gpam_suite.data.kinds import texts
 from gpam_suite.data.store import atomic
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.workers import Workers
@@ -58,18 +60,36 @@ def test_only_what_depends_on_a_change_is_made_again(tmp_path, made):
     assert sorted(made) == ["binarise", "count", "count", "read", "segment", "select", "tokenise"]
 
 
-def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path):
+def test_a_text_that_is_edited_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    """Else it would be kept under the checksum of the text before."""
+    dataset, paths = parallel(tmp_path / "raw"), {"data": tmp_path / "data"}
+    opened = texts.open_text
+
+    def edited(path):
+        with path.open("a") as file:
+            file.write("one more\n")
+        return opened(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(texts, "open_text", edited)
+        with pytest.raises(UsageError, match=r"train\.\w+ changed while it was read"):
+            prepare(dataset, BPE, paths)
+
+
+def test_two_processes_that_find_a_stage_damaged_leave_one_whole(tmp_path, monkeypatch):
     """The second looks when the first has put its own there already: what is whole is not taken away again."""
     stage, first, second = (tmp_path / name for name in ("stage", "first", "second"))
     for folder in (stage, first, second):
         folder.mkdir()
         (folder / "whole").write_text(summed({"files": {}, "of": folder.name}))
     (stage / "whole").unlink()
+    asked = []
+    monkeypatch.setattr(atomic, "locked", lambda folder: asked.append(folder) or locked(folder))
     with locked(tmp_path):
         threads = [threading.Thread(target=atomic.publish, args=(one, stage, "whole")) for one in (first, second)]
         for thread in threads:
             thread.start()
-        time.sleep(0.1)
+        until(lambda: len(asked) == 2)
         assert not (stage / "whole").exists()  # both wait
     for thread in threads:
         thread.join()

@@ -231,20 +231,20 @@ def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     """A real queue of one run, from a folder of its own at first: paths that are relative begin there."""
     text = write_text(tmp_path / "text")
     often = [f"fairseq.{key}_interval_updates=10" for key in ("dataset.validate", "checkpoint.save")]
-    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=120", *often])
+    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=400", *often])
     words = [f"+plan.some={{folder:tuning,multiruns:['{line}']}}", "parts=[some]"]
     command = [sys.executable, str(ROOT / "scripts" / "evidence.py"), *words]
     command += ["paths.results=results", "paths.data=data"]
     queue = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until(lambda: queue.poll() or list((tmp_path / "results").rglob("checkpoint_last.pt")))
+    until(lambda: queue.poll() is not None or list((tmp_path / "results").rglob("checkpoint_last.pt")))
     queue.send_signal(signal.SIGTERM)
-    said, _ = queue.communicate()
+    said, _ = queue.communicate(timeout=240)
     assert queue.returncode == 128 + signal.SIGTERM, said
     state = tmp_path / "results" / "queue.txt"
     assert "0 of 1 runs finished, 1 to do" in state.read_text()
-    update = int(re.search(r", update (\d+) of 120", state.read_text())[1])
+    update = int(re.search(r", update (\d+) of 400", state.read_text())[1])
     again = call("evidence.py", *words, *places(tmp_path))
     assert again.returncode == 0, again.stderr
     assert "1 of 1 runs finished\n" in state.read_text()
-    first = re.search(r"update (\d+)/120", again.stderr)
+    first = re.search(r"update (\d+)/400", again.stderr)
     assert int(first[1]) > update > 0

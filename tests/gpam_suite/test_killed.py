@@ -54,8 +54,9 @@ def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(runs):
     assert "Traceback" not in runs.log("asked")
 
 
-def test_the_worker_of_a_killed_process_ends_too(runs):
+def test_the_worker_of_a_killed_process_ends_too(tmp_path):
     """And while it is at work, another process on the same folder says so."""
+    runs = Runs("lm", tmp_path, "++fairseq.optimization.max_update=100000")
     checkpoint = runs.folder("orphan") / "checkpoints" / "checkpoint_last.pt"
     cfg = OmegaConf.load(runs.configuration("orphan"))
     with runs.started("orphan", None) as process:

@@ -43,6 +43,8 @@ def test_status_before_and_after(running, tmp_path):
 def test_a_run_that_was_stopped_is_not_under_way(running):
     (running / "outcome.json").write_text('{"status": "stopped", "reason": "saved at update 60 of 600"}')
     assert row(running)[1] == "stopped"
+    (running / "outcome.json").write_text('{"status": "sto')  # damaged, and so unknown
+    assert row(running)[1] == "running"
 
 
 def test_time_left_is_said_from_the_first_row():
@@ -63,4 +65,7 @@ def test_what_has_begun_is_counted(running, tmp_path):
     with pytest.raises(UsageError, match=r"config\.yaml is no configuration of a run"):
         members(tmp_path, "x")
     with pytest.raises(UsageError, match=r"runs/y has begun; wanted one of x"):
+        members(tmp_path, "y")
+    (tmp_path / "runs" / "y.tar.xz").touch()
+    with pytest.raises(UsageError, match="the runs of y are packed"):
         members(tmp_path, "y")

@@ -21,7 +21,7 @@ def asked(*words, mirror=None, scripts=ROOT / "scripts"):
 def pretended(tmp_path):
     """The scripts, configurations and plan in another place, with a mirror of a made-up treebank and its checksums."""
     for name in ("scripts", "configs", "docs"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     path = tmp_path / "configs" / "dataset" / "ptb.yaml"
     text = path.read_text()
     (tmp_path / "mirror" / "ptb").mkdir(parents=True)

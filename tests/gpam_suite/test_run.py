@@ -17,6 +17,7 @@ from gpam_fairseq.trainer.divergence import Diverged
 import pytest
 import sacrebleu
 import torch
+from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, start_here, tiny, train_here, write_text
 
@@ -27,7 +28,7 @@ from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
 from gpam_suite.data.store import atomic
 from gpam_suite.evaluate import language_model
-from gpam_suite.evaluate.language_model import passages, score_language_model, token_nll
+from gpam_suite.evaluate.language_model import passages, perplexity, score_language_model, token_nll
 from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
@@ -153,15 +154,29 @@ def test_a_run_is_evaluated_again_by_another_protocol_and_a_cut_off_checkpoint_i
         evaluated_again(cfg, mine)
 
 
-def test_the_last_checkpoint_is_scored_where_the_protocol_says_so(tmp_path):
-    """At a rate that makes the model worse and worse, so that the best one is another; that is scored afterwards."""
-    worse = ["++fairseq.optimization.lr=[1.0]", "++fairseq.lr_scheduler.warmup_updates=1"]
-    cfg = tiny(tmp_path, *worse, "evaluation.checkpoint=last")
+@pytest.fixture
+def spoilt_at_last(monkeypatch):
+    """The last of four updates makes the model far too sure, so that the best checkpoint is that of the second."""
+    train_step = Trainer.train_step
+
+    def spoiling(trainer, *args, **options):
+        output = train_step(trainer, *args, **options)
+        if trainer.get_num_updates() == 4:
+            for parameter in trainer.model.parameters():
+                parameter.data.mul_(10)
+        return output
+
+    monkeypatch.setattr(Trainer, "train_step", spoiling)
+
+
+def test_the_last_checkpoint_is_scored_where_the_protocol_says_so(tmp_path, spoilt_at_last):
+    """And the best one, which is another, afterwards."""
+    cfg = tiny(tmp_path, "evaluation.checkpoint=last")
     run_here(cfg)
     metrics = read_record(folder_of(cfg))["metrics"]
-    assert metrics["valid_token_perplexity"] == pytest.approx(metrics["test_token_perplexity"], rel=0.2)
-    again = evaluated_again(cfg, folder_of(cfg), checkpoint="best")
-    assert again["metrics"]["test_perplexity"] < 0.5 * metrics["test_perplexity"]
+    again = evaluated_again(cfg, folder_of(cfg), checkpoint="best")["metrics"]
+    for split in ("valid", "test"):
+        assert again[f"{split}_perplexity"] < 0.5 * metrics[f"{split}_perplexity"]
 
 
 def test_a_recurrent_network_is_trained_and_scored(tmp_path):
@@ -284,6 +299,22 @@ def test_a_last_checkpoint_that_is_not_finite_is_a_diverged_run(lm, monkeypatch)
 
     monkeypatch.setattr(worker, "read_checkpoint", spoilt)
     with pytest.raises(Diverged, match=r"update 4: parameter .* is not finite behind it, the last one"):
+        worker.main(folder, prepare(cfg.dataset, cfg.preprocessing, cfg.paths).folder)
+
+
+def test_a_model_to_start_from_that_is_not_there_is_refused(tmp_path):
+    cfg = tiny(tmp_path, "++fairseq.checkpoint.finetune_from_model=nowhere")
+    with pytest.raises(UsageError, match="finetune_from_model: there is no file 'nowhere'"):
+        run(cfg)
+    assert not folder_of(cfg).exists()
+
+
+@pytest.mark.parametrize("nats", [500, 1000])
+def test_a_finite_model_without_a_score_is_a_diverged_run(lm, nats, monkeypatch):
+    """Beyond what a record holds, and beyond float64."""
+    cfg, folder = lm
+    monkeypatch.setattr(worker, "evaluate", lambda *_: ({"test_perplexity": perplexity(nats, 1)}, {}))
+    with pytest.raises(Diverged, match=r"update 4: test_perplexity is (1\.4\d+e\+217|inf)"):
         worker.main(folder, prepare(cfg.dataset, cfg.preprocessing, cfg.paths).folder)
 
 
@@ -424,11 +455,11 @@ def test_context_window_scores_every_token_once_with_its_context(window):
         assert float(scores[index]) == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_the_best_checkpoint_is_scored(tmp_path):
-    cfg = tiny(tmp_path, "++fairseq.optimization.lr=[1.0]", "++fairseq.lr_scheduler.warmup_updates=1")
+def test_the_best_checkpoint_is_scored(tmp_path, spoilt_at_last):
+    cfg = tiny(tmp_path)
     run_here(cfg)
     record, best = read_record(folder_of(cfg)), folder_of(cfg) / "checkpoints" / "checkpoint_best.pt"
-    assert scored_update(record) < record["updates"] and record.checkpoint == file_sha256(best)
+    assert (scored_update(record), record["updates"]) == (2, 4) and record.checkpoint == file_sha256(best)
 
 
 def test_perplexity_is_by_word_and_token_perplexity_by_token(tmp_path):

@@ -280,6 +280,7 @@ def test_an_archive_has_linked_runs_second_test_sets_and_an_experiment_called_wa
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "runs").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere/wandb/lost.json").symlink_to(tmp_path / "nowhere.json")
+    (tmp_path / "elsewhere/wandb/all").symlink_to(tmp_path / "elsewhere")
     assert command("archive.py", tmp_path / "results")[0] == 0
     kept = {f"runs/wandb/softmax/seed1/{name}": b"{}" for name in ("record.json", "second_test.de")}
     assert archives.unpack(tmp_path / "results-archive.tar.xz") == kept

@@ -107,6 +107,18 @@ def test_mistakes_are_one_sentence(tmp_path, trained, overrides, sentence):
         search(configured(tmp_path, *overrides))
 
 
+def test_a_damaged_study_is_named(tmp_path, trained):
+    configuration = configured(tmp_path, "trials=1")
+    search(configuration)
+    (file,) = tmp_path.rglob("study.db")
+    file.write_bytes(file.read_bytes()[:100] + b"no database" * 1000)
+    with pytest.raises(UsageError, match=r"study\.db is damaged \(.+\): remove it"):
+        search(configuration)
+    file.unlink()
+    search(configuration)
+    assert len(set(trained[0])) == 1  # the same suggestion, of which run() skips what is finished
+
+
 def test_a_search_of_other_settings_wants_another_name(tmp_path, trained):
     runs, _ = trained
     search(configured(tmp_path, "trials=2"))
@@ -141,8 +153,8 @@ def test_what_is_printed_is_what_was_trained(tmp_path, trained, capsys, monkeypa
 
 
 def test_the_objective_is_of_the_checkpoint_called_best_without_label_smoothing(tmp_path):
-    for loss, own in ((5.0, 4.0), (4.5, 4.2), (4.6, 3.9)):
-        append_history(tmp_path, {"update": 1, "split": "valid", "loss_bits": loss, "nll_bits": own})
+    for update, loss, own in ((1, 5.0, 4.0), (2, 4.5, 4.2), (3, 4.6, 3.9)):
+        append_history(tmp_path, {"update": update, "split": "valid", "loss_bits": loss, "nll_bits": own})
     assert validation_loss(tmp_path) == 4.2
     with pytest.raises(RunFailed, match="no validation in its history"):
         validation_loss(tmp_path / "none")

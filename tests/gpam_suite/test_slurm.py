@@ -42,7 +42,9 @@ def tell(slurm, *command: str) -> str:
 
 def test_a_preempted_member_and_one_whose_node_failed_are_queued_again(slurm, tmp_path):
     sweep = ["-m", "seed=1,2", "launcher=submitit_slurm", "experiment_name=x"]
-    command = [*train(tmp_path, *sweep), "++fairseq.optimization.max_update=40"]
+    longer = ["optimization.max_update=400", "dataset.validate_interval_updates=20"]
+    longer += ["checkpoint.save_interval_updates=20"]
+    command = [*train(tmp_path, *sweep), *(f"++fairseq.{word}" for word in longer)]
     log = tmp_path / "sweep.log"
     with log.open("w") as said:
         sweep = subprocess.Popen(command, env=slurm, stdout=said, stderr=said)
@@ -59,8 +61,8 @@ def test_a_preempted_member_and_one_whose_node_failed_are_queued_again(slurm, tm
         assert "Restarts=1" in tell(slurm, "scontrol", "show", "job", job)
     records = [read_record(folder) for folder in sorted(runs.iterdir())]
     assert [(record["seed"], record["status"], record["updates"]) for record in records] == [
-        (1, "finished", 40),
-        (2, "finished", 40),
+        (1, "finished", 400),
+        (2, "finished", 400),
     ]
     build(tmp_path / "results")
     (_, row) = (tmp_path / "results" / "tables" / "x.csv").read_text(encoding="utf-8").splitlines()

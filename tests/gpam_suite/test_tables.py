@@ -212,7 +212,7 @@ def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     ("seed", "change", "label"),
     [
         (1, {"fairseq__optimization__lr": [0.01]}, "Softmax, lr 0.01"),
-        (4, {"fairseq__optimization__max_update": 60}, "Softmax, 60 updates"),
+        (4, {"fairseq__optimization__max_update": 60}, "Softmax, schedule of 60 updates"),
         (4, {"fairseq__optimization__max_update": None}, "Softmax, max_update not set"),
         (1, {"fairseq__dataset__max_tokens": 4096}, "Softmax, tokens per update 8192"),
         (4, {"fairseq__model__decoder_layers": 8}, "Softmax, decoder_layers 8"),
@@ -295,10 +295,12 @@ def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
     assert len(stale) == 3 and stale[-1].exists()
     kept = {path.name for path in (tmp_path / "figures").iterdir()} - {path.name for path in stale}
     of_a_claim = [tmp_path / "comparisons" / "z.json", tmp_path / "tables" / "z-claim.md"]
-    (mine := tmp_path / "figures" / "mine.png").touch()
+    (mine := tmp_path / "figures" / "mine.svg").touch()
     for path in of_a_claim:
         path.parent.mkdir(exist_ok=True)
         path.touch()
+    with (tmp_path / "written.txt").open("a") as written:
+        written.writelines(f"{path.relative_to(tmp_path)}\n" for path in of_a_claim)
     store(tmp_path, make_record(experiment="z", config_hash="00000001"))
     build(tmp_path)
     assert not any(path.exists() for path in stale + of_a_claim) and mine.exists()

@@ -105,12 +105,12 @@ def _soak(task: str, seed: int, wanted: int = 15) -> Figures:
 class Runs:
     """Runs of one configuration below ``base``, each with results and data of its own, on the same text."""
 
-    def __init__(self, task: str, base: Path) -> None:
-        self.base, self.task = base, task
+    def __init__(self, task: str, base: Path, *more: str) -> None:
+        self.base, self.task, self.words = base, task, [*LONGER, *more]
         self.reference = self.folder("never-killed")
 
     def configuration(self, name: str) -> Path:
-        cfg = tiny(self.base, *LONGER, *places(self.base / name), task=self.task)
+        cfg = tiny(self.base, *self.words, *places(self.base / name), task=self.task)
         path = self.base / f"{name}.yaml"
         path.write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
         return path

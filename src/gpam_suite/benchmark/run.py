@@ -17,7 +17,7 @@ from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.page import pages, section
 from gpam_suite.benchmark.peers import backends
 from gpam_suite.common.files import write_files
-from gpam_suite.common.options import one_of, several, whole_number
+from gpam_suite.common.options import mapping, one_of, several, whole_number
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -51,7 +51,8 @@ def benchmark(cfg: DictConfig) -> Path | None:
 
 def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined: Mapping[str, Any]) -> list[str]:
     """Names of cases: ``asked`` is a preset, "all", a kind, or some names of cases."""
-    groups = {kind: [name for name, case in defined.items() if case.get("kind") == kind] for kind in KINDS}
+    kinds = {name: mapping(case, f"defined.{name}").get("kind") for name, case in defined.items()}
+    groups = {kind: [name for name, own in kinds.items() if own == kind] for kind in KINDS}
     groups |= {"all": list(defined)} | presets
     found = []
     for word in [asked] if isinstance(asked, str) else several(asked, "cases"):
@@ -71,7 +72,7 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
     dtype = one_of(shape.get("dtype", "auto"), ("auto", *TOLERANCES), "dtype of a case")
     try:
         known, make = kind.contenders(shape, settings)
-    except TypeError as error:  # a field that the case does not have, or lacks
+    except (TypeError, ValueError, RuntimeError) as error:  # a field that the kind has not, or wants, or cannot be made
         raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
     wanted = contenders or case.get("contenders") or known
     if not contenders and settings.device != "cpu":

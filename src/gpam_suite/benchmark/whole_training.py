@@ -162,7 +162,7 @@ def call(words: Iterable[object], variables: Mapping[str, str] | None = None) ->
     Raises:
         UsageError: it fails, said in its last words.
     """
-    command = [sys.executable, "-m", "gpam_fairseq", *map(str, words)]
+    command = [sys.executable, "-P", "-m", "gpam_fairseq", *map(str, words)]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         process = subprocess.Popen(
             command, env={**os.environ, **(variables or {})}, stdin=subprocess.DEVNULL, stdout=said, stderr=said
@@ -173,5 +173,5 @@ def call(words: Iterable[object], variables: Mapping[str, str] | None = None) ->
         lines = said.read().splitlines()
     if process.returncode:
         last = lines[-1] if lines else "it said nothing"
-        raise UsageError(f"{' '.join(command[1:4])} ended with {process.returncode}: {last}")
+        raise UsageError(f"{' '.join(command[2:5])} ended with {process.returncode}: {last}")
     return lines, usage.ru_maxrss * 1024

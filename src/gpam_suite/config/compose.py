@@ -20,6 +20,7 @@ from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.config.controls import controlled_sizes
 from gpam_suite.config.device_batches import HALF, check_devices, precision
 from gpam_suite.config.identity import config_hash, run_folder
+from gpam_suite.config.own_options import refuse_names_of_fairseq
 from gpam_suite.config.trust import refuse_code
 
 NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name")
@@ -50,6 +51,16 @@ _RANGES = {
     "checkpoint.no_last_checkpoints": (not_, "false: a killed run goes on from the last one"),
     "checkpoint.no_save_optimizer_state": (not_, "false: a killed run goes on with it"),
     "checkpoint.checkpoint_suffix": (not_, "no suffix: what is saved is found by its name"),
+    "checkpoint.restore_file": (
+        "checkpoint_last.pt".__eq__,
+        "checkpoint_last.pt, from which a killed run goes on; finetune_from_model starts with another's parameters",
+    ),
+    **{
+        f"checkpoint.reset_{name}": (not_, "false: a killed run goes on with it")
+        for name in ("dataloader", "lr_scheduler", "meters", "optimizer")
+    },
+    "checkpoint.best_checkpoint_metric": ("loss".__eq__, "loss: of that is the update that tables call the scored one"),
+    "checkpoint.maximize_best_checkpoint_metric": (not_, "false: of a loss the least is the best"),
     "dataset.disable_validation": (not_, "false: curves and the best checkpoint come from validation"),
 }
 """Options of fairseq to what their values have to be."""
@@ -109,6 +120,7 @@ def check(cfg: DictConfig) -> None:
             f"{cfg.dataset.task}; choose a recipe of the same task (configs/recipe/)"
         )
     complete = fairseq_config(cfg)
+    refuse_names_of_fairseq(cfg)
     check_evaluation(cfg, complete)
     check_devices(cfg, complete)
     for subset, wanted in (("train_subset", "train"), ("valid_subset", "valid")):

@@ -17,9 +17,6 @@ from gpam_suite.common.options import one_of, whole_number
 
 HALF = ("fp16", "bf16")
 PRECISIONS = ("fp32", *HALF)
-_OF_FAIRSEQ = {"fp16": "fp16", "bf16": "bf16", "amp": "fp16"}
-_OF_FAIRSEQ |= {f"memory_efficient_{name}": name for name in HALF}
-"""Its own switches of half precision, and ours instead."""
 
 
 def devices(cfg: DictConfig) -> int:
@@ -40,14 +37,6 @@ def check_devices(cfg: DictConfig, complete: DictConfig) -> None:
     if of in HALF and complete.common.cpu:
         raise UsageError(f"gpu.precision={of} needs a GPU: fairseq's half precision does not run on a processor")
     shared(complete, count)
-
-
-def check_half(cfg: DictConfig) -> None:
-    """Raise UsageError where half precision is asked for in a training, and not by ``gpu.precision``, which knows where
-    it cannot be."""
-    for name, wanted in _OF_FAIRSEQ.items():
-        if cfg.fairseq.common.get(name):
-            raise UsageError(f"fairseq.common.{name}: got {cfg.fairseq.common[name]}, wanted gpu.precision={wanted}")
 
 
 def check_visible(cfg: DictConfig, wanted: int) -> None:

@@ -23,6 +23,9 @@ def outcome_file(folder: Path, rank: int = 0) -> Path:
 
 
 def read_outcome(folder: Path, rank: int = 0) -> dict[str, Any] | None:
-    """What :func:`outcome_file` says; None where it is not there."""
+    """What :func:`outcome_file` says; None where it is not there, or damaged."""
     path = outcome_file(folder, rank)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    try:
+        return json.loads(path.read_bytes()) if path.is_file() else None
+    except ValueError:
+        return None

@@ -33,12 +33,20 @@ class LanguageModelScore:
     @property
     def perplexity(self) -> float:
         """``exp(NLL / words)``, a line's end counted as a word: comparable across vocabularies and segmentations."""
-        return math.exp(self.nll / self.words)
+        return perplexity(self.nll, self.words)
 
     @property
     def token_perplexity(self) -> float:
         """``exp(NLL / tokens)``: comparable only under the same segmentation."""
-        return math.exp(self.nll / self.tokens)
+        return perplexity(self.nll, self.tokens)
+
+
+def perplexity(nll: float, count: int) -> float:
+    """``exp(nll / count)``, nll in nats; infinite beyond float64's range, where a training has blown up."""
+    try:
+        return math.exp(nll / count)
+    except OverflowError:
+        return math.inf
 
 
 @torch.no_grad()

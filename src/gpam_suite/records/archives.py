@@ -31,7 +31,9 @@ def pack(files: Mapping[str, bytes]) -> bytes:
         UsageError: they are more than :data:`MOST` bytes, which :func:`unpack` would refuse.
     """
     if (size := sum(map(len, files.values()))) > MOST:
-        raise UsageError(f"got {size:,} bytes for one archive, wanted at most {MOST:,}: pack fewer experiments in one.")
+        raise UsageError(
+            f"got {size:,} bytes for one archive, wanted at most {MOST:,}: move some experiments to another folder."
+        )
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
         for name in sorted(files):

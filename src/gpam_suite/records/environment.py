@@ -56,7 +56,8 @@ def git() -> dict[str, Any] | None:
     """The commit of the source tree, and whether what decides a result differs from it; None outside git."""
 
     def said(*words: str) -> str:
-        return subprocess.check_output(["git", "-C", ROOT, *words], text=True, stderr=subprocess.DEVNULL).strip()
+        command = ["git", "--no-optional-locks", "-C", ROOT, *words]  # the index's is of a commit under way
+        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
 
     try:
         changed = said("status", "--porcelain", "--", "src", "configs", "scripts")

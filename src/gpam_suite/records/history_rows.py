@@ -7,7 +7,7 @@
 """
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 GRADIENT, SCALAR = "gradient", "scalar"
@@ -31,6 +31,13 @@ def gradients_and_scalars(history: list[dict[str, Any]]) -> dict[str, dict[str, 
         "gradient_norms": {name: statistics.median(values.values()) for name, values in gradients.items()},
         "learned_scalars": {name: values[max(values)] for name, values in scalars.items()},
     }
+
+
+def best_validation(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Of validations that of the checkpoint called best: of the least loss, which fairseq rounds to three decimals, of
+    equals the later; of two rows of one update (a resumed run) the later one. None where no loss is known."""
+    known = {row["update"]: row for row in rows if row.get("loss_bits") is not None}
+    return min(known.values(), key=lambda row: (row["loss_bits"], -row["update"]), default=None)
 
 
 def mean_of(values: Mapping[str, float | None] | None, kind: str) -> float | None:

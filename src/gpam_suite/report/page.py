@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gpam.errors import UsageError
-from gpam_suite.common.files import safe_name, write_files
+from gpam_suite.common.files import safe_name, write_atomically, write_files
 from gpam_suite.common.markup import inert
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.common.tasks import TASKS
@@ -29,8 +29,10 @@ log = logging.getLogger(__name__)
 GENERAL = "analysis"
 """What figures of no single experiment are named after."""
 
+_WRITTEN = "written.txt"
+"""What :func:`build` wrote last, a path a line: of that it removes what it writes no more."""
 _MADE = ("tables/*.md", "tables/*.csv", "figures/*.svg", "comparisons/*.json")
-"""What :func:`build` alone writes."""
+"""Where it removes."""
 
 _PARTS = ("runs", store.FOLDER, TUNING)
 """What makes a folder one of results."""
@@ -99,10 +101,13 @@ def build(results: Path) -> list[Path]:
     if general := theory.plots(results):
         parts += ["## The formula alone\n", *show(general, GENERAL)]
     files[results / "README.md"] = "\n".join(parts + tuning(results))
+    before = results / _WRITTEN
+    known = set(before.read_text(encoding="utf-8").splitlines()) if before.is_file() else set()
     written = write_files(files)
-    for kind in _MADE:
-        for path in set(results.glob(kind)) - files.keys():
+    for path in {path for kind in _MADE for path in results.glob(kind)} - files.keys():
+        if path.relative_to(results).as_posix() in known:
             path.unlink(missing_ok=True)
+    write_atomically(before, "".join(f"{path.relative_to(results).as_posix()}\n" for path in sorted(files)))
     return written
 
 

@@ -73,7 +73,7 @@ def _quotations(records: Sequence[Record], sentences: Sequence[int], count: int)
     paths = [record.folder / HYPOTHESES for record in records]
     if not all(map(archives.is_file, paths)):
         return []
-    written = [archives.read_bytes(path).decode().split("\n")[:-1] for path in paths]
+    written = [archives.read_bytes(path).decode(errors="replace").split("\n")[:-1] for path in paths]
     for path, lines in zip(paths, written, strict=True):
         if len(lines) != count:
             raise UsageError(

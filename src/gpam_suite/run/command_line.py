@@ -30,8 +30,9 @@ from gpam_suite.config.trust import guarded_composition
 
 log = logging.getLogger(__name__)
 USAGE_ERROR = 2
-_TEXTS = ("run", "output", "results", "only", "dataset.folder", "paths.results", "paths.data", "paths.mirror")
-"""Options that name a folder or an experiment."""
+_TEXTS = ("run", "output", "results", "only", "evaluation.checkpoint", "dataset.folder")
+_TEXTS += ("paths.results", "paths.data", "paths.mirror")
+"""Options that name a folder, a file or an experiment."""
 
 
 def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
@@ -94,11 +95,12 @@ def _register_resolvers() -> None:
 def as_hydra_takes_it(word: str) -> str:
     """``fairseq.a.b=1`` may name any of fairseq's options, not only those that a recipe sets (fairseq's own
     dataclasses check it); Hydra calls that ``++``. A folder is a text, though it be called 2024, or like a run's with
-    ``=`` in its name: Hydra wants it quoted. (Several, for a multirun, are left as they are.)"""
+    ``=`` in its name: Hydra wants it quoted, and no shell has put a home in the place of ``~`` behind a dotted name.
+    (Several, for a multirun, are left as they are.)"""
     name, _, value = word.partition("=")
     if name in _TEXTS:
         as_it_is = value in ("", "null") or value.startswith(("'", '"')) or ("," in value and "=" not in value)
-        quoted = value.replace("'", "\\'")
+        quoted = os.path.expanduser(value).replace("'", "\\'")
         return word if as_it_is else f"{name}='{quoted}'"
     return f"++{word}" if word.startswith("fairseq.") else word
 

@@ -33,6 +33,7 @@ from gpam_suite.config.compose import composed, folder_of
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD, read_history, read_record
 from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, as_hydra_takes_it
+from gpam_suite.run.progress import started_again
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +53,10 @@ class Member:
     seconds: float | None = None  # that a finished one took to train and to evaluate
 
     def look(self) -> None:
-        """Take the status from the run's record; a run without one is to do."""
+        """Take the status from the run's record; a run without one is to do, and one that is being tried again."""
         record = read_record(self.folder) if archives.is_file(self.folder / RECORD) else None
-        self.status = record["status"] if record else "to do"
+        lost = record is not None and record["status"] != "finished"
+        self.status = "to do" if record is None or (lost and started_again(self.folder)) else record["status"]
         if self.status == "finished":
             self.seconds = record["speed"]["train_seconds"] + record["speed"]["evaluate_seconds"]
 

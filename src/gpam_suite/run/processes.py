@@ -166,7 +166,7 @@ def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Wo
     """Worker ``place.rank`` of the run, or the only one."""
     variables = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(cfg.gpu.threads),
         "GPAM_FAST": str(fast(cfg)),
@@ -179,7 +179,7 @@ def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Wo
     variables |= place.variables() if place else {}
     if cfg.fairseq.common.cpu:
         variables["CUDA_VISIBLE_DEVICES"] = ""  # fairseq's loaders would open a GPU, which takes memory of both
-    command = [sys.executable, "-m", "gpam_suite.run.worker", str(folder), str(data)]
+    command = [sys.executable, "-P", "-m", "gpam_suite.run.worker", str(folder), str(data)]
     if "SUBMITIT_EXECUTOR" in os.environ:
         command = [*_DEAF, *command]
     rank = place.rank if place else 0

@@ -14,6 +14,7 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, duration, number
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.config.run_paths import CONFIG, read_outcome
+from gpam_suite.records import archives
 from gpam_suite.records.folder import HISTORY, RECORD, read_history, read_record
 
 HEAD = ("Member", "Status", "Update", "Loss (bits)", "Validation", "Left")
@@ -29,6 +30,8 @@ def members(results: Path, experiment: str) -> Section:
     """
     root = Path(results) / "runs" / safe_name(experiment)
     rows = [row(folder) for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
+    if archives.archive_of(root).is_file() and not rows:
+        raise UsageError(f"the runs of {experiment} are packed ({archives.archive_of(root)}): all of them have ended")
     if not rows:
         known = ", ".join(sorted(folder.name for folder in root.parent.glob("*/")))
         wanted = f"one of {known}" if known else "a folder with runs"
@@ -64,16 +67,22 @@ def _planned_updates(path: Path) -> int:
 
 def _status(folder: Path) -> str:
     """That of the record, unless the run was started again since; before there is one, how its worker ended."""
-    started, *others = (
-        path.stat().st_mtime if path.is_file() else 0.0 for path in (folder / CONFIG, folder / RECORD, folder / HISTORY)
-    )
-    if others[0] >= started:
+    if (folder / RECORD).is_file() and not started_again(folder):
         return read_record(folder)["status"]
     outcome = read_outcome(folder)  # removed when it is started again
     if outcome is not None and outcome["status"] != "finished":
         return outcome["status"]
-    quiet = time.time() - max(started, others[1])
+    quiet = time.time() - max(_changed(folder / CONFIG), _changed(folder / HISTORY))
     return "running" if quiet < SILENT else f"silent for {duration(quiet)}"
+
+
+def started_again(folder: Path) -> bool:
+    """Whether the run was started since its record was written."""
+    return _changed(folder / CONFIG) > _changed(folder / RECORD)
+
+
+def _changed(path: Path) -> float:
+    return path.stat().st_mtime if path.is_file() else 0.0
 
 
 def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | None:

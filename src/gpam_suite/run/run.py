@@ -20,7 +20,7 @@ from gpam_suite.common.options import one_of, several
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
-from gpam_suite.config.device_batches import check_half, check_visible, devices
+from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, rank_log, read_outcome
 from gpam_suite.data import Prepared, check_same_data, prepare
@@ -52,7 +52,6 @@ def run(cfg: DictConfig) -> float | None:
     check(cfg)
     one_of(cfg.tracking.mode, MODES, "tracking.mode")
     several(cfg.tracking.tags, "tracking.tags")
-    check_half(cfg)
     folder = folder_of(cfg)
     place = place_of()
     if place is not None:
@@ -68,6 +67,9 @@ def run(cfg: DictConfig) -> float | None:
             log.info("already finished: %s", folder)
             return record.headline
         check_visible(cfg, devices(cfg) if place is None else 1)
+        start = OmegaConf.select(cfg, "fairseq.checkpoint.finetune_from_model")
+        if start is not None and not Path(start).is_file():
+            raise UsageError(f"fairseq.checkpoint.finetune_from_model: there is no file '{start}'")
         keep_second_test(cfg, folder)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
         check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder, devices(cfg))

@@ -7,8 +7,10 @@ The study is in ``<paths.results>/searches/<name>/study.db``. What is suggested 
 before, so a search that was killed anywhere ends as it would have without.
 """
 
+import contextlib
 import logging
 import math
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from gpam_suite.config.compose import check, folder_of, identity, model_options
 from gpam_suite.config.identity import config_hash
 from gpam_suite.data.options import plain
 from gpam_suite.records.folder import read_history
+from gpam_suite.records.history_rows import best_validation
 from gpam_suite.run.command_line import RunDiverged, RunFailed
 from gpam_suite.run.run import run
 
@@ -91,8 +94,9 @@ def _is_range(given: Any) -> bool:
 def _study(folder: Path, name: str, settings: str) -> optuna.Study:
     """The study in ``folder``; ``settings`` is the hash of what its trials share and of its ranges."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = f"sqlite:///{(folder / 'study.db').absolute()}"
-    study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
+    file = (folder / "study.db").absolute()
+    _check_whole(file)
+    study = optuna.create_study(storage=f"sqlite:///{file}", study_name=name, direction="minimize", load_if_exists=True)
     if not _done(study):
         study.set_user_attr("settings", settings)
     if study.user_attrs.get("settings", settings) != settings:
@@ -101,6 +105,18 @@ def _study(folder: Path, name: str, settings: str) -> optuna.Study:
             "its own (search.name=...)"
         )
     return study
+
+
+def _check_whole(file: Path) -> None:
+    if not file.is_file():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(file)) as base:
+            (said,) = base.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        said = str(error)
+    if said != "ok":
+        raise UsageError(f"{file} is damaged ({said}): remove it, and search again; finished trials are not run again")
 
 
 def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -139,17 +155,16 @@ def _try(study: optuna.Study, base: DictConfig, options: dict[str, dict[str, flo
 
 
 def validation_loss(folder: Path) -> float:
-    """The least validation loss in the history of the run, in bits a token: that of the checkpoint called best.
+    """The validation loss of the run's best checkpoint, in bits a token.
 
     Label smoothing is left out of it where the criterion has any.
 
     Raises:
         RunFailed: the run has never been validated.
     """
-    rows = [row for row in read_history(folder, "valid") if row.get("loss_bits") is not None]
-    if not rows:
+    best = best_validation(read_history(folder, "valid"))
+    if best is None:
         raise RunFailed(f"{folder}: no validation in its history; lower fairseq.dataset.validate_interval_updates")
-    best = min(rows, key=lambda row: row["loss_bits"])
     return best["loss_bits"] if best.get("nll_bits") is None else best["nll_bits"]
 
 

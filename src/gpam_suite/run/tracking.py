@@ -85,8 +85,9 @@ class Tracker:
             self.run.define_metric("*", step_metric="update")
             if mode == "online" and self.run.resumed:
                 self.logged = self.run.starting_step  # a row is a step
-            for path in (path for path in earlier if mode == "offline" and path.name.startswith("offline-")):
-                shutil.rmtree(path)  # the new one has the history from its beginning
+            for path in earlier if mode == "offline" else ():
+                if path.name.startswith("offline-") and path != Path(self.run.dir).parent:  # named after the second
+                    shutil.rmtree(path)  # the new one has the history from its beginning
         return self
 
     def update(self) -> None:

@@ -35,6 +35,8 @@ from gpam.errors import UsageError
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stop_now, when_stopped
+from gpam_suite.common.strict_json import LARGEST
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import fairseq_config, fast
 from gpam_suite.config.device_batches import devices, share
 from gpam_suite.config.run_paths import (
@@ -91,6 +93,9 @@ def main(folder: Path, data: Path) -> None:
     best = checkpoint_of(folder, cfg.evaluation.checkpoint)
     model = load_model(best, own, task)
     metrics, protocol = evaluate(model, task, prepared, cfg.evaluation, folder)
+    headline = TASKS[prepared.task].headline
+    if not metrics[headline] <= LARGEST:
+        raise Diverged(f"update {_updates(trained)}: {headline} is {metrics[headline]}")
     outcome = {
         "status": "finished",
         "metrics": metrics,

@@ -31,6 +31,8 @@ FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 DEFAULT_OPTIONS = "default"
 LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
 OPTION_LABELS = {"query_neg_init=identity": "W_Q^- from I", "query_neg_init=xavier": "W_Q^- random"}
+_LABELS = {"softmax, trained longer": "softmax"}
+"""Labels of records that say more than is known: which update is scored is told beside the table."""
 _ATTENTION = re.compile(r"\b(attention|control)=")
 _LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 
@@ -315,7 +317,8 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     shown = [OPTION_LABELS.get(option, option) for option in others]
     if lambdas:
         shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
-    label = f"{first['model_label']} ({', '.join(shown)})" if shown else first["model_label"]
+    label = _LABELS.get(first["model_label"], first["model_label"])
+    label = f"{label} ({', '.join(shown)})" if shown else label
     label = ", ".join([label, *(_trained_with(name, value) for name, value in changed.items())])
     finished = tuple(record for record in group if record["status"] == "finished")
     lost = tuple(record for record in group if record["status"] != "finished")
@@ -323,7 +326,7 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
 
 
 def _trained_with(name: str, value: str) -> str:
-    return f"{int(value):,} updates" if name == "max_update" and value.isdecimal() else f"{name} {value}"
+    return f"schedule of {int(value):,} updates" if name == "max_update" and value.isdecimal() else f"{name} {value}"
 
 
 def _started(record: Record) -> float:

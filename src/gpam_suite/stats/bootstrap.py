@@ -155,7 +155,6 @@ def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled
     Raises:
         UsageError: two runs were scored on different test sets.
     """
-    _refuse_other_test_set([*baselines, *systems])
     drawn = np.mean([s.samples for s in systems], axis=0) - np.mean([s.samples for s in baselines], axis=0)
     return _bootstrap(systems, baselines, drawn)
 
@@ -177,7 +176,6 @@ def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Res
     """
     if min(len(systems), len(baselines)) < 2:
         return None
-    _refuse_other_test_set([*baselines, *systems])
     ours, theirs = (sorted(side, key=lambda run: run.record["seed"]) for side in (systems, baselines))
     seeds = [[run.record["seed"] for run in side] for side in (ours, theirs)]
     rng = np.random.default_rng([SEED, 1])  # another stream than the one that draws the units
@@ -201,6 +199,7 @@ def _refuse_other_test_set(runs: Sequence[Resampled]) -> None:
 
 
 def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray) -> Bootstrap:
+    _refuse_other_test_set([*baselines, *systems])
     estimate = float(np.mean([s.score for s in systems]) - np.mean([s.score for s in baselines]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     beyond = np.abs(drawn - drawn.mean()) >= abs(estimate)

@@ -7,6 +7,7 @@ import numpy as np
 
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record, read_history
+from gpam_suite.records.history_rows import best_validation
 from gpam_suite.stats.aggregate import Row
 
 
@@ -36,15 +37,13 @@ def perplexity(row: Mapping[str, Any]) -> float | None:
 
 
 def scored_update(record: Record) -> int | None:
-    """The update whose checkpoint is scored. The best is that of the lowest validation loss, which fairseq rounds to
-    three decimals, of equals the later; None of a run that was lost, or where no validation is known."""
+    """The update whose checkpoint is scored; None of a run that was lost, or where no validation is known."""
     if record["status"] != "finished":
         return None
     if record.at("protocol", "checkpoint") == "last":
         return record["updates"]
-    rows = read_history(record.folder, "valid")
-    losses = {row["update"]: row["loss_bits"] for row in rows if row.get("loss_bits") is not None}
-    return min(losses, key=lambda update: (losses[update], -update), default=None)
+    best = best_validation(read_history(record.folder, "valid"))
+    return None if best is None else best["update"]
 
 
 def learning_curve(row: Row) -> Curve | None:

@@ -43,7 +43,7 @@ class Device:
         """
         peak = self.fp32 if precision == "fp32" else self.half
         if peak is None:
-            raise UsageError(f"{self.label} is not planned in {precision}; wanted fp32 (fairseq.common)")
+            raise UsageError(f"{self.label} is not planned in {precision}; wanted gpu.precision=fp32")
         return peak
 
 

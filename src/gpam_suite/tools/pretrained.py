@@ -167,9 +167,11 @@ class Pretrained:
             UsageError: a translation model, or a number that is out of range.
         """
         self._must_be(LM.name)
-        if tokens < 1 or top_k < 0 or not (temperature >= 0 and math.isfinite(temperature)):
+        fits = temperature >= 0 and math.isfinite(temperature) and 0 <= seed < 2**63
+        if tokens < 1 or top_k < 0 or not fits:
             raise UsageError(
-                f"got {tokens} tokens, temperature {temperature:g}, top-k {top_k}; wanted at least 1, 0 and 0"
+                f"got {tokens} tokens, temperature {temperature:g}, top-k {top_k}, seed {seed}; wanted at least 1, 0, "
+                "0 and 0, and of a seed less than 2**63"
             )
         words = self.source_dictionary
         never = [words.bos(), words.pad(), words.unk()] + [words.eos()] * (self.config["unit"] == "character")
@@ -211,7 +213,7 @@ def _drawn(log_p: Tensor, temperature: float, top_k: int, generator: torch.Gener
         return log_p.argmax()[None]
     if 0 < top_k < len(log_p):
         log_p = log_p.masked_fill(log_p < log_p.topk(top_k).values[-1], float("-inf"))
-    return torch.multinomial((log_p / temperature).softmax(0), 1, generator=generator)
+    return torch.multinomial(((log_p - log_p.max()) / temperature).softmax(0), 1, generator=generator)
 
 
 def load(folder: str | Path) -> Pretrained:

@@ -135,7 +135,7 @@ def _local_files(dataset: Node, _: Node) -> Source:
         raise UsageError(f"dataset.folder: {folder} is not a folder; give the folder that holds your text")
     files = {(split, language): folder / f"{split}.{language or 'txt'}" for split, language in _keys(dataset)}
     digests = {path: checksum(path, "sha256", unpacked=True) for path in files.values()}
-    return _in_files({key: [Text(path.name, path, digests[path], str(path))] for key, path in files.items()})
+    return _in_files({key: [Text(path.name, path, digests[path], str(path), own=True)] for key, path in files.items()})
 
 
 def _pairs(dataset: Node, paths: Node) -> Source:

@@ -12,7 +12,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.progress import progress
-from gpam_suite.data.store.download import checked_file, obtain_file
+from gpam_suite.data.store.download import checked_file, checksum, obtain_file
 from gpam_suite.data.store.stages import Piece, Stages
 from gpam_suite.data.store.unpack import open_member, open_text
 from gpam_suite.data.text.lines import stream_lines
@@ -61,6 +61,7 @@ class Text:
 
     ``name``, ``digest`` and ``origin`` are those of the file or archive at ``path``, as the manifest has them. In an
     archive it is the file ``member``; it has the ``form`` of :data:`FORMATS`, and where ``lines`` is given so many.
+    One of the user's ``own`` is compared once more when it has been read.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Text:
     member: str | None = None
     form: str = "plain"
     lines: int | None = None
+    own: bool = False
 
     def read(self, stages: Stages) -> Part:
         """Read it by a stage."""
@@ -89,6 +91,8 @@ class Text:
                         target.write(f"{version}\n")
                     bar.update(len(versions[0]) + 1)
                     lines += 1
+            if self.own and checksum(self.path, "sha256", unpacked=True) != self.digest:
+                raise UsageError(f"{self.path} changed while it was read; start again when it stays as it is")
             return {"lines": lines}
 
         made_from = {"file": self.digest, "member": self.member, "format": self.form}
