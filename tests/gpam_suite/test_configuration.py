@@ -12,6 +12,7 @@ from gpam_suite.common.places import CONFIGS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, overrides_label
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.trust import guarded_composition
+from gpam_suite.run.command_line import as_hydra_takes_it
 
 
 def group(name: str) -> list[str]:
@@ -145,3 +146,18 @@ def test_mistakes_are_one_sentence(overrides, sentence):
         check(composed(*overrides))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [
+        ("paths.results=~/a=b", "paths.results='/home/me/a=b'"),
+        ("evaluation.checkpoint=a/lambda_neg=0.25/c.pt", "evaluation.checkpoint='a/lambda_neg=0.25/c.pt'"),
+        ("run=a,b", "run=a,b"),
+        ("fairseq.common.cpu=true", "++fairseq.common.cpu=true"),
+        ("model=~", "model=~"),
+    ],
+)
+def test_folders_and_options_of_fairseqs_are_written_as_hydra_takes_them(word, read, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert as_hydra_takes_it(word) == read

@@ -106,7 +106,7 @@ def test_a_language_model_writes_by_its_own_probabilities(lm):
     draw = torch.Generator().manual_seed(0)
     assert {int(_drawn(flat + torch.tensor([2.0, 1.0, 0.0, -1.0]), 1.0, 2, draw)) for _ in range(200)} == {0, 1}
     for wrong in ({"tokens": 0}, {"temperature": -1.0}, {"temperature": float("nan")}, {"top_k": -1}):
-        with pytest.raises(UsageError, match="wanted at least 1, 0 and 0"):
+        with pytest.raises(UsageError, match="wanted at least 1, 0, 0 and 0"):
             model.write(**wrong)
 
 

@@ -260,7 +260,7 @@ def test_cpu_is_measured(monkeypatch):
         (["devices=[0]"], "devices: got"),
         (["utilisation=-1"], "utilisation: got -1, wanted a number above zero"),
         (["vocabulary=many"], "vocabulary: got 'many', wanted a whole number"),
-        (["device=cpu", "++fairseq.common.fp16=true"], "is not planned in fp16"),
+        (["device=cpu", "gpu=single", "gpu.precision=fp16"], "is not planned in fp16; wanted gpu.precision=fp32"),
         (["dataset=local_lm", "dataset.folder=x", "preprocessing.bpe=none"], "give it as vocabulary=NUMBER"),
         (["dataset=multi30k_de_en", "recipe=multi30k_lstm", "model=lstm"], "only a Transformer has a plan"),
     ],

@@ -299,7 +299,7 @@ def test_what_is_no_table_is_left_out_and_its_old_table_goes(tmp_path, caplog):
     for path in of_a_claim:
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    with (tmp_path / "written.txt").open("a") as written:
+    with (tmp_path / ".written").open("a") as written:
         written.writelines(f"{path.relative_to(tmp_path)}\n" for path in of_a_claim)
     store(tmp_path, make_record(experiment="z", config_hash="00000001"))
     build(tmp_path)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 GENERAL = "analysis"
 """What figures of no single experiment are named after."""
 
-_WRITTEN = "written.txt"
+_WRITTEN = ".written"
 """What :func:`build` wrote last, a path a line: of that it removes what it writes no more."""
 _MADE = ("tables/*.md", "tables/*.csv", "figures/*.svg", "comparisons/*.json")
 """Where it removes."""
