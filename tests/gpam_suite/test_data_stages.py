@@ -179,6 +179,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     got, sent = context.Pipe(duplex=False)
     process = context.Process(target=_with_workers, args=(tmp_path / "text", sent))
     process.start()
+    sent.close()  # so that a child that fails is an end, and no silence
     children = got.recv()
     assert len(children) == 2
     process.kill()
