@@ -274,3 +274,9 @@ def test_ranks_and_cosines_are_of_no_scale(scale):
     assert analysis.stable_rank(scale * torch.eye(3, dtype=torch.float64)) == pytest.approx(3.0)
     assert analysis.effective_rank(scale * torch.eye(3, dtype=torch.float64)) == pytest.approx(3.0)
     assert analysis.mean_cosine_similarity(scale * torch.ones(3, 3, dtype=torch.float64)) == pytest.approx(1.0)
+
+
+def test_a_sparse_gradient_has_its_norm():
+    words = nn.Embedding(5, 2, sparse=True)
+    words(torch.tensor([1, 1, 3])).sum().backward()
+    assert analysis.gradient_norms({"words": words.weight}) == {"words": pytest.approx(math.sqrt(10))}

@@ -250,3 +250,12 @@ hashlib_of = library.hashlib.sha256
 def test_the_command_builds_it(another, capsys):
     runpy.run_module("gpam.attention.backends.compiled", run_name="__main__")
     assert capsys.readouterr().out.startswith("compiled attention: ") and another.is_file()
+
+
+def test_a_second_derivative_through_rows_that_are_apart_is_refused_too():
+    """Such rows are copied, and the copies are what is kept."""
+    q, k, v = (torch.randn(2, 2, 4, 6, requires_grad=True) for _ in range(3))
+    out = softmax_attention(*(tensor.transpose(2, 3) for tensor in (q, k, v)), backend="compiled")
+    (grad,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="a second derivative"):
+        torch.autograd.grad(grad.square().sum(), q)

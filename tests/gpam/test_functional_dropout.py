@@ -101,3 +101,17 @@ def test_dropout_factors(elements, p):
         for lane in range(4):  # the four numbers made of one random word
             drops = (factors[lane::4] == 0).double()
             assert abs(drops.mean() - p) < 5 * (p * (1 - p) / len(drops)) ** 0.5
+
+
+@pytest.mark.parametrize("backend", ["tiled", "materialised"])
+def test_masks_of_a_backward_pass_on_other_threads_are_those_of_the_forward_pass(backend, monkeypatch):
+    def gradients(threads):
+        torch.manual_seed(3)
+        leaves = [torch.randn(16, 8, 130, 16, requires_grad=True) for _ in range(4)]
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+        out = dual_softmax(*leaves, 1.2, 0.3, dropout=0.2, backend=backend)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        return torch.autograd.grad(out.square().sum(), leaves)
+
+    for one, two in zip(gradients(1), gradients(2), strict=True):
+        assert torch.equal(one, two)

@@ -663,3 +663,32 @@ def test_causal_targets_are_the_last_positions():
     assert last.equal(every[:, :, -2:])
     with pytest.raises(ValueError, match="5 targets for 2 sources"):
         parts.visible_sources(given.q, given.k[:, :, :2], None, causal=True)
+
+
+@pytest.mark.parametrize("name", ["shaped", "neutreno"])
+def test_more_targets_than_sources_have_no_values_of_their_own(name):
+    q, k = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 4, 8)
+    with pytest.raises(UsageError, match="got 5 targets for 4 sources"):
+        build(name, Site(16, 2, layers=2))(q, k, k)
+
+
+def test_a_state_of_another_text_is_refused_and_stays():
+    mechanism = build("gfsa", Site(16, 2))
+    state = {"gfsa_gathered": torch.randn(1, 2, 3, 8)}
+    q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 6, 8)
+    with pytest.raises(UsageError, match="a state with 4 rows for 6 sources"):
+        mechanism(q, k, k, causal=True, state=state)
+    assert state["gfsa_gathered"].shape[2] == 3
+
+
+def test_contranorm_computes_by_the_backend_that_is_set():
+    mechanism = build("contranorm", Site(16, 2))
+    mechanism.backend, x = "reference", torch.randn(2, 5, 16, requires_grad=True)
+    (grad,) = torch.autograd.grad(mechanism.after_block(x).square().sum(), x, create_graph=True)
+    torch.autograd.grad(grad.square().sum(), x)
+
+
+@pytest.mark.parametrize("wrong", [["lambda_pos"], options_of("cog")])
+def test_options_that_are_no_mapping_are_named(wrong):
+    with pytest.raises(UsageError, match=r"options of 'dagpam': got .*, wanted a mapping"):
+        build("dagpam", Site(16, 2), wrong)

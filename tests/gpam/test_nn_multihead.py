@@ -430,3 +430,20 @@ def test_mistakes_are_named():
     gfsa = MultiheadAttention(8, 2, "gfsa", batch_first=True)
     with pytest.raises(UsageError, match="attention 'gfsa' stands in self attention only"):
         gfsa(x, torch.randn(2, 3, 8), torch.randn(2, 3, 8))
+
+
+def test_a_cache_of_other_sentences_is_refused():
+    layer, cache = MultiheadAttention(8, 2, batch_first=True).eval(), {}
+    three, two = torch.randn(3, 4, 8), torch.randn(2, 1, 8)
+    layer(three, three, three, is_causal=True, cache=cache)
+    with pytest.raises(UsageError, match=r"cache: got one of batch and heads \[3, 2\] for \[2, 2\]"):
+        layer(two, two, two, is_causal=True, cache=cache)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_mask_of_narrower_floats_hides_as_one_of_the_values(dtype, need_weights):
+    layer, x = MultiheadAttention(8, 2, "dagpam", batch_first=True).eval(), torch.randn(2, 4, 8)
+    mask = torch.full((4, 4), float("-inf")).triu(1)
+    wanted = layer(x, x, x, attn_mask=mask, need_weights=need_weights)[0]
+    assert_close(layer(x, x, x, attn_mask=mask.to(dtype), need_weights=need_weights)[0], wanted)

@@ -1,11 +1,15 @@
 """``--finetune-from-model``: daGPAM from a softmax checkpoint, the same model where lambda is 0; strict elsewhere."""
 
 import logging
+from types import SimpleNamespace
+
+from gpam_fairseq.trainer.finetune import _starting_from_another_model
 
 import pytest
 import torch
 import toy
 from fairseq import checkpoint_utils
+from fairseq.distributed import ModuleProxyWrapper
 
 from gpam.attention import build
 from gpam.attention.site import Site
@@ -104,3 +108,17 @@ def test_everything_but_the_mechanism_has_to_be_in_the_other_model(softmax_check
     more = ["--attention", "dagpam", "--finetune-from-model", softmax_checkpoint, "--encoder-layers", 3]
     assert train(parallel, tmp_path, *more) == 2
     assert "encoder.layers.2." in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_with_several_processes_new_parameters_stay_too():
+    """The trainer's model is wrapped then, and the wrapper loads the state into the model inside."""
+    words = ["--arch", "gpam_lm", "--task", "language_modeling", *toy.sizes("decoder")]
+    softmax, model = toy.build(*words), toy.build(*words, "--attention", "dagpam")
+    inside = torch.nn.Module()
+    inside.module = model
+    wrapped = ModuleProxyWrapper(inside)
+    trainer = SimpleNamespace(model=wrapped, get_model=lambda: model)
+    trainer.load_checkpoint = lambda path: wrapped.load_state_dict(softmax.state_dict(), strict=True)
+    load = _starting_from_another_model(lambda cfg, trainer: trainer.load_checkpoint("another.pt"))
+    load(SimpleNamespace(finetune_from_model="another.pt"), trainer)
+    assert torch.equal(model.decoder.embed_tokens.weight, softmax.decoder.embed_tokens.weight)

@@ -38,7 +38,9 @@ def test_a_resumed_training_knows_what_it_waited_for_and_how_far_its_losss_scale
     kept = {"early_stop": {"best": 1.5, "num_runs": 2}, "scaler": counts}
     extra = {"gpam_suite": kept, "train_iterator": {"iterations_in_epoch": 4}}
     scaler, stops_early = SimpleNamespace(**dict.fromkeys(counts, 0)), SimpleNamespace()
-    load_checkpoint = checkpoints._recalling(lambda trainer: extra, stops_early)
+    load_checkpoint = checkpoints._recalling(lambda trainer, **_: extra, stops_early)
+    assert load_checkpoint(SimpleNamespace(optimizer=SimpleNamespace(scaler=scaler)), reset_meters=True) is extra
+    assert not vars(stops_early) and set(vars(scaler).values()) == {0}  # of a model to start from, they are another's
     assert load_checkpoint(SimpleNamespace(optimizer=SimpleNamespace(scaler=scaler))) is extra
     assert vars(stops_early) == kept["early_stop"] and vars(scaler) == counts
 

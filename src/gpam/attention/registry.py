@@ -56,7 +56,10 @@ def all_options() -> dict[str, dataclasses.Field]:
 
 def options_of(name: str, values: Mapping[str, Any] | None = None) -> Any:
     """The checked options of ``name``: its defaults, and ``values`` over them."""
-    return make_options(name, mechanism_class(name).Options, values or {})
+    values = {} if values is None else values
+    if not isinstance(values, Mapping):
+        raise UsageError(f"options of '{name}': got {values!r}, wanted a mapping of their names to values")
+    return make_options(name, mechanism_class(name).Options, values)
 
 
 def build(name: str, site: Site, options: Any = None) -> Mechanism:
@@ -83,7 +86,8 @@ def check_site(site: Site) -> None:
         )
     if site.role not in get_args(Role):
         raise UsageError(f"role: got {site.role!r}, wanted one of {', '.join(get_args(Role))}")
-    if not 0 <= site.layer < site.layers:
+    whole = all(isinstance(number, Integral) for number in (site.layer, site.layers))
+    if not whole or not 0 <= site.layer < site.layers:
         raise UsageError(
             f"got layer {site.layer} of {site.layers} layers, wanted one from 0 to below their number; layers= says "
             "how many"

@@ -125,6 +125,11 @@ class MultiheadAttention(nn.MultiheadAttention):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = (split_heads(x, self.num_heads) for x in self._project(query, key, value, together))
         if cache is not None:
+            if "key" in cache and cache["key"].shape[:2] != k.shape[:2]:
+                raise UsageError(
+                    f"cache: got one of batch and heads {list(cache['key'].shape[:2])} for {list(k.shape[:2])}, wanted "
+                    "that of the same sentences; begin others with an empty one"
+                )
             before = ((cache.get(name), new) for name, new in (("key", k), ("value", v)))
             k, v = (new if old is None else torch.cat([old, new], dim=2) for old, new in before)
         if attn_mask is not None and q.shape[2] != k.shape[2]:

@@ -110,11 +110,13 @@ def _recalling(stock: Any, should_stop_early: Any) -> Any:
         if extra is None:
             return None
         kept = extra.get(_EXTRA, {})
-        vars(should_stop_early).update(kept.get("early_stop", {}))
         copies, saved = _float32_copies(trainer), kept.pop("float32", [])
         if [copy.shape for copy in copies] == [copy.shape for copy in saved]:  # else another precision goes on
             for copy, own in zip(copies, saved, strict=True):
                 copy.copy_(own)
+        if kwargs.get("reset_meters"):  # the checkpoint is of another training, whose end was another
+            return extra
+        vars(should_stop_early).update(kept.get("early_stop", {}))
         if _counts(trainer):
             vars(trainer.optimizer.scaler).update(kept.get("scaler", {}))
         if extra["train_iterator"].get("iterations_in_epoch") == 0 and "metrics" in extra:

@@ -42,7 +42,7 @@ def _starting_from_another_model(stock: Any) -> Any:
 
         def load(path: str, *args: Any, **kwargs: Any) -> Any:
             another = path == cfg.finetune_from_model
-            with new_parameters_stay(trainer.model) if another else contextlib.nullcontext():
+            with new_parameters_stay(trainer.get_model()) if another else contextlib.nullcontext():
                 return stock_load(path, *args, **kwargs)
 
         trainer.load_checkpoint = load

@@ -22,7 +22,8 @@ def bias_of(attn_mask: Tensor | None) -> Tensor | None:
 def within_range(scores: Tensor, dtype: torch.dtype) -> Tensor:
     """``scores`` in ``dtype``: what lies below its range becomes its least finite number, where half precision would
     make ``-inf`` of it, and NaN of a row of nothing else."""
-    return scores.clamp(min=torch.finfo(dtype).min).to(dtype)
+    least = max(torch.finfo(kind).min for kind in (dtype, scores.dtype))
+    return scores.clamp(min=least).to(dtype)
 
 
 def hides_only(attn_mask: Tensor) -> Tensor:

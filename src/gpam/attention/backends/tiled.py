@@ -47,6 +47,7 @@ def _run(problem: Problem, keep: bool) -> Tensor:
         dropout=problem.dropout,
         drop_branches=problem.dropout_on == "branches" or single,
         keep=keep,
+        threads=torch.get_num_threads(),
     )
     # A single branch is weighted outside, at the size of O instead of that of P.
     weights = None if single else problem.weights
@@ -63,6 +64,7 @@ class _Options:
     dropout: float
     drop_branches: bool
     keep: bool
+    threads: int  # of the forward pass: chunks, and so masks of dropout, are the same in the backward pass
 
     def split(self, tensors: tuple) -> tuple:
         """values, queries, keys: the order of the arguments of ``apply``."""
@@ -110,7 +112,7 @@ class _Call:
         elements += 2 * rows * (branches * head_dim + value_dim)  # queries, outputs, their gradients
         thread_bytes = tiling.SHORT_CHUNK_BYTES if len(self.blocks) == 1 else tiling.CHUNK_BYTES
         head_bytes = elements * self.values.element_size()
-        return chunks(self.batch, self.heads, head_bytes, thread_bytes, torch.get_num_threads())
+        return chunks(self.batch, self.heads, head_bytes, thread_bytes, self.options.threads)
 
     def load(self, chunk: Chunk) -> Workspace:
         """The workspace for chunks of this shape, with this chunk's keys and values in it."""

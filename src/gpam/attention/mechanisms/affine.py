@@ -7,6 +7,7 @@ from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import bounds_of_sum
+from gpam.errors import UsageError
 
 Factor = float | Tensor
 
@@ -69,5 +70,11 @@ def _mean_of_visible(v: Tensor, target: int, key_padding_mask: Tensor | None, ca
 
 
 def own_value(v: Tensor, target: int, key_padding_mask: Tensor | None) -> Tensor:
-    """``I V``: the targets are the last positions of the source."""
+    """``I V``: the targets are the last positions of the source.
+
+    Raises:
+        UsageError: more targets than sources.
+    """
+    if target > v.shape[2]:
+        raise UsageError(f"got {target} targets for {v.shape[2]} sources, wanted a source for each, its own value")
     return _without_padding(v, key_padding_mask)[:, :, v.shape[2] - target :]

@@ -105,7 +105,12 @@ class ContraNorm(Softmax):
         # The functional divides by sqrt(width), which has no place here.
         query = query * (x.shape[-1] ** 0.5 / self.options.contranorm_temperature)
         common = functional.softmax_attention(
-            query.unsqueeze(1), key.unsqueeze(1), seen.unsqueeze(1), key_padding_mask=key_padding_mask, causal=causal
+            query.unsqueeze(1),
+            key.unsqueeze(1),
+            seen.unsqueeze(1),
+            key_padding_mask=key_padding_mask,
+            causal=causal,
+            backend=self.backend,
         )
         return x - self.options.contranorm_scale * common.squeeze(1)
 

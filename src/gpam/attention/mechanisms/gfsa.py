@@ -98,6 +98,11 @@ class GFSA(Mechanism):
         if call.state is not None:
             if "gfsa_gathered" in call.state:
                 every_row = torch.cat([call.state["gfsa_gathered"], gathered], dim=2)
+            if every_row.shape[2] != k.shape[2]:
+                raise UsageError(
+                    f"attention 'gfsa' squares A: got a state with {every_row.shape[2]} rows for {k.shape[2]} sources; "
+                    "begin a text with an empty state"
+                )
             call.state["gfsa_gathered"] = every_row
         output = first * gathered + second * (attention @ every_row)
         if self.options.gfsa_identity:

@@ -91,4 +91,4 @@ class NeuTRENO(Softmax):
                 f"{list(own.shape)}, got {got}: the layers of a stack must share one StackMemory, run in order, all "
                 "with gradients or all without, and where they are checkpointed be so as a whole"
             )
-        return first
+        return first.to(own.device)

@@ -1,4 +1,4 @@
-"""Softmax with a learned factor where daGPAM has its row sum: what scale does without any negative weight.
+"""Softmax with a learned factor where daGPAM has its row sum: what scale does where all weights of a row have one sign.
 
 ::
 

@@ -46,7 +46,7 @@ def compiled(problem: Problem) -> Tensor:
         keep=torch.is_grad_enabled(),
     )
     weights = problem.weights.to(torch.float32)
-    tensors = (problem.values, *problem.queries, *problem.keys)
+    tensors = [rows_together(tensor) for tensor in (problem.values, *problem.queries, *problem.keys)]
     return _Compiled.apply(options, problem.key_padding_mask, weights, *tensors)
 
 
@@ -148,7 +148,6 @@ class _Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options: _Options, padding: Tensor | None, weights: Tensor, *tensors: Tensor) -> Tensor:
         seed = drawn_seed() if options.dropout > 0 else 0
-        tensors = tuple(rows_together(tensor) for tensor in tensors)
         values, query = tensors[:2]
         work = _Work(options, padding, weights, tensors, seed)
         count = work.kept_by_head * work.call.heads
