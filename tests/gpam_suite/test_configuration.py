@@ -151,7 +151,7 @@ def test_mistakes_are_one_sentence(overrides, sentence):
 @pytest.mark.parametrize(
     ("word", "read"),
     [
-        ("paths.results=~/a=b", "paths.results='/home/me/a=b'"),
+        ("paths.results=~/a=b", "paths.results='/my/own/a=b'"),
         ("evaluation.checkpoint=a/lambda_neg=0.25/c.pt", "evaluation.checkpoint='a/lambda_neg=0.25/c.pt'"),
         ("run=a,b", "run=a,b"),
         ("fairseq.common.cpu=true", "++fairseq.common.cpu=true"),
@@ -159,5 +159,5 @@ def test_mistakes_are_one_sentence(overrides, sentence):
     ],
 )
 def test_folders_and_options_of_fairseqs_are_written_as_hydra_takes_them(word, read, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/my/own")
     assert as_hydra_takes_it(word) == read
