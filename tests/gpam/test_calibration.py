@@ -20,7 +20,6 @@ def forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "path", lambda: tmp_path / "machine" / "backends.json")
     calibration._of_this_process.cache_clear()
     yield
-    calibration.use(None)
     calibration._of_this_process.cache_clear()
 
 

@@ -50,7 +50,6 @@ def form(request, built, monkeypatch):
     calibration.use(calibration.Choices(built.name if there else None, {}))
     monkeypatch.setattr(fast_dropout._Drawn if there else fast_dropout._Compiled, "forward", None)  # is not called
     yield
-    calibration.use(None)
     library.load.cache_clear()
 
 
@@ -339,13 +338,10 @@ def test_200_updates_have_the_losses_of_stock_fairseq(lines, tmp_path, monkeypat
 def test_a_training_that_is_resumed_keeps_the_backends_that_it_began_with(lines, tmp_path):
     options = {"tokens_per_sample": 16, "sample_break_mode": "none", "disable_validation": True}
     path, chosen = tmp_path / "backends.json", calibration.Choices(None, {"one 16 causal": ["materialised"]})
-    try:
-        for updates, began_with in ((1, calibration.of_machine()), (2, chosen)):
-            assert toy.train(lines, tmp_path, "gpam_lm", max_update=updates, **options) == 0
-            assert calibration.current() == calibration.Choices.read(path) == began_with
-            chosen.write(path)
-    finally:
-        calibration.use(None)
+    for updates, began_with in ((1, calibration.of_machine()), (2, chosen)):
+        assert toy.train(lines, tmp_path, "gpam_lm", max_update=updates, **options) == 0
+        assert calibration.current() == calibration.Choices.read(path) == began_with
+        chosen.write(path)
 
 
 def test_a_word_that_is_no_truth_value_is_named(monkeypatch, capsys):

@@ -30,10 +30,9 @@ from gpam_suite.common.options import one_of, several, whole_number
 from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
-from gpam_suite.records import archives
-from gpam_suite.records.folder import RECORD, read_history, read_record
+from gpam_suite.records.folder import read_history
 from gpam_suite.run.command_line import USAGE_ERROR, RunFailed, as_hydra_takes_it
-from gpam_suite.run.progress import started_again
+from gpam_suite.run.progress import last_record
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +53,8 @@ class Member:
 
     def look(self) -> None:
         """Take the status from the run's record; a run without one is to do, and one that is being tried again."""
-        record = read_record(self.folder) if archives.is_file(self.folder / RECORD) else None
-        lost = record is not None and record["status"] != "finished"
-        self.status = "to do" if record is None or (lost and started_again(self.folder)) else record["status"]
+        record = last_record(self.folder)
+        self.status = record["status"] if record else "to do"
         if self.status == "finished":
             self.seconds = record["speed"]["train_seconds"] + record["speed"]["evaluate_seconds"]
 

@@ -15,7 +15,7 @@ from gpam_suite.common.formatting import MISSING, duration, number
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.config.run_paths import CONFIG, read_outcome
 from gpam_suite.records import archives
-from gpam_suite.records.folder import HISTORY, RECORD, read_history, read_record
+from gpam_suite.records.folder import HISTORY, RECORD, Record, read_history, read_record
 
 HEAD = ("Member", "Status", "Update", "Loss (bits)", "Validation", "Left")
 SILENT = 600.0  # seconds without a word after which a member is called silent
@@ -66,9 +66,9 @@ def _planned_updates(path: Path) -> int:
 
 
 def _status(folder: Path) -> str:
-    """That of the record, unless the run was started again since; before there is one, how its worker ended."""
-    if (folder / RECORD).is_file() and not started_again(folder):
-        return read_record(folder)["status"]
+    """That of :func:`last_record`; before there is one, how its worker ended."""
+    if (record := last_record(folder)) is not None:
+        return record["status"]
     outcome = read_outcome(folder)  # removed when it is started again
     if outcome is not None and outcome["status"] != "finished":
         return outcome["status"]
@@ -76,9 +76,13 @@ def _status(folder: Path) -> str:
     return "running" if quiet < SILENT else f"silent for {duration(quiet)}"
 
 
-def started_again(folder: Path) -> bool:
-    """Whether the run was started since its record was written."""
-    return _changed(folder / CONFIG) > _changed(folder / RECORD)
+def last_record(folder: Path) -> Record | None:
+    """The run's record; None before there is one, and where it is of a failure and the run was started again since."""
+    if not archives.is_file(folder / RECORD):
+        return None
+    record = read_record(folder)
+    started_again = _changed(folder / CONFIG) > _changed(folder / RECORD)
+    return None if started_again and record["status"] != "finished" else record
 
 
 def _changed(path: Path) -> float:
