@@ -52,6 +52,8 @@ def test_time_left_is_said_from_the_first_row():
     assert seconds_left([], 10) is None
     assert seconds_left([first], 10) == 24.0
     assert seconds_left([first, second], 10) == 6.0  # the first one's start-up no longer counts
+    paused = {"update": 6, "train_seconds": 3000.0}
+    assert seconds_left([first, second, paused, {"update": 8, "train_seconds": 2.0}], 10) == 2.0  # nor does a pause
 
 
 def test_what_has_begun_is_counted(running, tmp_path):

@@ -4,7 +4,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -90,17 +92,16 @@ def _changed(path: Path) -> float:
 
 
 def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | None:
-    """Training seconds of the updates that are left, at the pace of the last rows; None before there is a row.
+    """Training seconds of the updates that are left, at the median pace of the last rows, so that a pause is no pace;
+    None before there is a row.
 
     Each row's ``train_seconds`` are those since the row before, of the first since training began: with compilation, so
     that row counts only where it is alone.
     """
     recent = trained[-10:] if len(trained) > 1 else [{"update": 0}, *trained]
-    done = recent[-1]["update"] - recent[0]["update"]
-    if done <= 0:
-        return None
-    spent = sum(row.get("train_seconds") or 0.0 for row in recent[1:])
-    return spent / done * (updates - recent[-1]["update"])
+    steps = [(row["update"] - before["update"], row.get("train_seconds") or 0.0) for before, row in pairwise(recent)]
+    paces = [seconds / done for done, seconds in steps if done > 0]
+    return median(paces) * (updates - recent[-1]["update"]) if paces else None
 
 
 class Progress:
