@@ -183,7 +183,10 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     files |= {published / "figures" / f"{plot.name}.svg": render(plot) for plot in drawn}
     for page, text in texts.items():
         folder = Path(os.path.relpath(published, page.parent))
-        captioned = {plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.name) for plot in drawn}
+        captioned = {
+            plot.name: plot.markdown(folder / "figures" / f"{plot.name}.svg", plot.caption.partition(". ")[0])
+            for plot in drawn
+        }
         files[page] = filled(text, parts | captioned, page)
     return files
 

@@ -41,9 +41,9 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
         legend_below(figure)
 
     what = (
-        "Validation during training: mean (line) and range (band) over seeds; a mark is a validation. Left: the "
-        "perplexity; a curve is flat at its end where the learning rate has fallen. Right: by how much it is below "
-        f"softmax's of the same seed. {FROM_RECORDS}"
+        f"{said.claim.title}. Validation during training: mean (line) and range (band) over seeds; a mark is a "
+        "validation. Left: the perplexity; a curve is flat at its end where the learning rate has fallen. Right: by "
+        f"how much it is below softmax's of the same seed. {FROM_RECORDS}"
     )
     return Plot(name, what, 3.4, paint)
 
