@@ -24,7 +24,7 @@ from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.report.panels.training import trainings
 from gpam_suite.stats import claim as claims
-from gpam_suite.stats import inside_claim
+from gpam_suite.stats import curves, inside_claim
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.claim import (
     CONTRADICTED,
@@ -375,10 +375,14 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
     assert last_gain(record) is None  # nothing before the last tenth
     append_history(record.folder, {"update": 180, "split": "valid", "token_perplexity": 100.0})
     assert last_gain(record) == pytest.approx(0.02)
-    bits = {"nll_bits": 2.402, "token_perplexity": 5.28}  # perplexity is rounded, bits less so
-    append_history(record.folder, {"update": 180, "split": "valid", "nll_bits": 2.419, "token_perplexity": 5.35})
-    append_history(record.folder, {"update": 200, "split": "valid", **bits})
-    assert last_gain(record) == pytest.approx(1 - 2**-0.017)
+
+
+@pytest.mark.parametrize("true", [4.8163, 5.2849, 5.2851, 12.404, 18.0051, 95.126])
+def test_two_rounded_numbers_of_a_validation_tell_more_than_one(true):
+    row = {"token_perplexity": round(true, 2), "nll_bits": round(math.log2(true), 3)}  # as fairseq logs them
+    found = curves.perplexity(row)
+    assert abs(found - true) <= min(0.005, 0.0005 * math.log(2) * true) * 1.001
+    assert round(found, 2) == row["token_perplexity"]
 
 
 def test_one_seed_that_still_learns_is_enough(tmp_path):

@@ -121,7 +121,7 @@ def _tests(found: Finding) -> str:
         f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of t tests paired over the seeds that both have: "
         f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
         "either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all secondary "
-        "comparisons that the plan has made so far.\n"
+        "comparisons that this experiment and its parts have made so far.\n"
     )
     if found.claim.part_of:
         how = "Read like the table of its plan.\n"

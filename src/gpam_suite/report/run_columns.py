@@ -7,6 +7,7 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.records.history_rows import mean_of
 from gpam_suite.records.metrics import METRICS
+from gpam_suite.stats.aggregate import model_label
 from gpam_suite.stats.curves import perplexity, scored_update
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")
@@ -75,7 +76,7 @@ _FIELDS = {
     ),
     "processor": ("processor it ran on", "hardware.processor"),
     "gpu": ("GPU it ran on", "hardware.gpu"),
-    "started": ("when", "started"),
+    "started": ("when; of a run that went on after a stop, when it did so last", "started"),
 }
 """Column to what it means and its place in a record; gradients and lambdas are means over modules (:func:`_value`)."""
 _INSIDE = {f"{name}_{stack}": f"{meaning}, {stack}" for stack in _STACKS for name, meaning in _COLLAPSE.items()}
@@ -88,7 +89,7 @@ _OF_A_VALIDATION = {
     "loss_bits": "validation loss in bits per token; in translation with its label smoothing",
 }
 _OF_A_MODEL = {
-    "experiment model options label": "as in `runs.csv`",
+    "experiment model options label": "as in `runs.csv`; for runs of other `updates` than most, these with them",
     "status reason": "`finished` in the row of a model; each of its runs that was lost has a row with its own",
     "seeds seeds_finished seeds_lost": "seeds that finished (or that of a lost run), their number, how many were lost",
     "metric mean sd": "the headline metric on the test set: name, mean and sample standard deviation over seeds",
@@ -113,6 +114,8 @@ def _value(record: Record, place: str) -> Any:
         return mean_of(record.at(first), *rest)
     if first == "scored_update":
         return scored_update(record)
+    if first == "model_label":
+        return model_label(record)
     if first in _LAMBDAS:
         learned, how = record.at("learned_scalars"), record["options"].get("lambdas", "fixed")
         shared = how == "trainable_equal"  # one number for both

@@ -317,12 +317,17 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     shown = [OPTION_LABELS.get(option, option) for option in others]
     if lambdas:
         shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
-    label = _LABELS.get(first["model_label"], first["model_label"])
+    label = model_label(first)
     label = f"{label} ({', '.join(shown)})" if shown else label
     label = ", ".join([label, *(_trained_with(name, value) for name, value in changed.items())])
     finished = tuple(record for record in group if record["status"] == "finished")
     lost = tuple(record for record in group if record["status"] != "finished")
     return Row(model, label, options, first["options"], finished, lost)
+
+
+def model_label(record: Record) -> str:
+    """What tables call the record's model."""
+    return _LABELS.get(record["model_label"], record["model_label"])
 
 
 def _trained_with(name: str, value: str) -> str:

@@ -31,9 +31,13 @@ def validation(record: Record) -> dict[int, float]:
 
 
 def perplexity(row: Mapping[str, Any]) -> float | None:
-    """Per token, of a validation: from the bits where fairseq logs them without smoothing, as it rounds them to three
-    decimals and perplexity to two, which is coarse for translation's, near 5."""
-    return row.get("token_perplexity") if row.get("nll_bits") is None else 2 ** row["nll_bits"]
+    """Per token, of a validation. fairseq rounds perplexity to two decimals, and the bits that it logs beside label
+    smoothing to three: where there are both, the middle of what both allow."""
+    logged, bits = row.get("token_perplexity"), row.get("nll_bits")
+    if logged is None or bits is None:
+        return logged
+    least = max(logged - 0.005, 2 ** (bits - 0.0005))
+    return (least + min(logged + 0.005, 2 ** (bits + 0.0005))) / 2
 
 
 def scored_update(record: Record) -> int | None:
