@@ -27,7 +27,7 @@ override TAKES_reproduce-ptb := RESULTS JOBS EXTRA
 override TAKES_tables        := RESULTS
 override TAKES_publish       := RESULTS
 override TAKES_archive       := RESULTS
-override TAKES_compare       := A B EXTRA
+override TAKES_compare       := A B
 override TAKES_analyse       := RESULTS EXTRA
 override TAKES_perturb       := RESULTS EXTRA
 override TAKES_evidence      := RESULTS PARTS JOBS EXTRA
@@ -104,7 +104,7 @@ archive: setup ## one archive of the runs of RESULTS with their histories and te
 compare: ## what differs between two runs, or two models: A=FOLDER B=FOLDER below results/.../runs
 	@test -n "$$A" -a -n "$$B" || { echo "compare: wanted A=FOLDER B=FOLDER, below results/.../runs" >&2; exit 2; }
 	@$(MAKE) --no-print-directory setup
-	@$(MORE) $(RUN) scripts/compare.py "$$A" "$$B" $$EXTRA
+	@$(MORE) $(RUN) scripts/compare.py "$$A" "$$B"
 
 analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and figures (checkpoints where there are)
 	@$(MORE) $(RUN) scripts/analyse.py results="$$RESULTS" $$EXTRA

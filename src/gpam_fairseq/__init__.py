@@ -1,4 +1,6 @@
-"""fairseq plugin (``--user-dir src/gpam_fairseq``): every mechanism of ``gpam.attention`` as an attention type."""
+"""fairseq plugin: every mechanism of ``gpam.attention`` as an attention type. Imported before fairseq, or run by
+``python -m gpam_fairseq``.
+"""
 
 from gpam_fairseq.trainer import products
 

@@ -96,7 +96,12 @@ class Mechanism(nn.Module):
         causal: bool = False,
         attn_mask: Tensor | None = None,
     ) -> Tensor:
-        """The attention weights ``[batch, heads, target, source]``, before dropout; masks as in :meth:`forward`."""
+        """The attention weights ``[batch, heads, target, source]``, before dropout; masks as in :meth:`forward`.
+        ``differential`` has one matrix for two heads.
+
+        Raises:
+            NotImplementedError: weights that need the block's input (``differential_v2``): call the mechanism itself.
+        """
         self._check(q, k)
         k = _for_each_head(k, q.shape[1])
         return self._weights(q, k, self._masks(q, k, key_padding_mask, causal, attn_mask))

@@ -99,7 +99,7 @@ def sum_of_softmaxes(
             the scores.  It, and causal targets that are fewer than the sources, go through "sdpa" or "reference".
         dropout: probability; the caller passes 0 in evaluation.
         dropout_on: "branches" draws one mask for each branch, "combined" one for their weighted sum.  They are
-            different models.  Masks follow from torch's global generator.
+            different models.  What is dropped follows from torch's global generator.
         backend: "auto" (see :func:`choose_backend`) or a name in ``BACKENDS`` or ``GPU_BACKENDS``.
 
     Returns:

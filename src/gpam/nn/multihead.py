@@ -102,7 +102,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             need_weights: false is faster.
             attn_mask: ``[target, source]`` or ``[batch * heads, target, source]``; boolean, true where a key is hidden,
                 or added to the scores. What is to be hidden is ``-inf`` or the least finite number: any other is added.
-            average_attn_weights: weights ``[batch, target, source]``, the mean of the heads; else one matrix a head.
+            average_attn_weights: weights ``[batch, target, source]``, the mean of the heads; else one matrix a head
+                (``differential``: one for two heads).
             is_causal: the targets are the last positions of the source and see nothing behind their own. As in torch
                 it says what ``attn_mask`` would, which is then not read; unlike in torch the mask may be left out.
                 Where targets are fewer than sources and there is a mask, the mask alone counts.

@@ -2,8 +2,9 @@
 
 Every so many updates and at the first, each attention module is asked about the beginning of the batch's longest
 sentence: do its weights lie in the mechanism's range and sum to the mechanism's row sum (``weight_range``, ``row_sum``
-with the parameters of that moment), and does the path that trains give those weights times the values. Nothing is
-changed by it, no random number drawn: training stays the same bit by bit.
+with the parameters of that moment), and does the mechanism, called on these rows without dropout, give those weights
+times the values (so few rows may take another backend than training's). Nothing is changed by it, no random number
+drawn: training stays the same bit by bit.
 """
 
 import contextlib

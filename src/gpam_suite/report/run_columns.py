@@ -47,11 +47,14 @@ _FIELDS = {
     "parameters_mechanism": ("of these, what the mechanism adds to softmax", "parameters.mechanism"),
     "train_flops_per_token": ("floating-point operations of training, a token, counted", "flops.train_per_token"),
     "train_tokens_per_second": (
-        "median over training, whatever else the machine did; commits before 2026-11-28 counted validations, which "
-        "are faster, as well",
+        "median over training, whatever else the machine did; the runs published so far count validations, which are "
+        "faster, as well",
         "speed.train_tokens_per_second",
     ),
-    "train_seconds": ("seconds of training", "speed.train_seconds"),
+    "train_seconds": (
+        "seconds from the start of training to its last checkpoint, with validations, and with pauses of the machine",
+        "speed.train_seconds",
+    ),
     "peak_bytes": ("most memory held, in bytes", "memory.peak_bytes"),
     **{
         f"gradient_{kind}": (
@@ -117,9 +120,10 @@ def _value(record: Record, place: str) -> Any:
     if first == "model_label":
         return model_label(record)
     if first in _LAMBDAS:
-        learned, how = record.at("learned_scalars"), record["options"].get("lambdas", "fixed")
+        how = record["options"].get("lambdas", "fixed")
         shared = how == "trainable_equal"  # one number for both
-        return record["options"].get(first) if how == "fixed" else mean_of(learned, "lambda_pos" if shared else first)
+        learned = mean_of(record.at("learned_scalars"), "lambda_pos" if shared else first)
+        return record["options"].get(first) if learned is None and how == "fixed" else learned
     return record.at(first, *rest)
 
 

@@ -6,7 +6,7 @@
     S- = (ReLU(Q) W_Q^-) K^T / sqrt(d_qk)      P- = softmax(S- + mask)
     P  = (1 + lambda+) P+  -  lambda- P-       Y  = P V
 
-A row sums to ``1 + lambda+ - lambda-``; its entries lie in ``[-lambda-, 1 + lambda+]``.
+A row sums to ``1 + lambda+ - lambda-``; its entries lie in ``[-lambda-, 1 + lambda+]`` where lambdas are >= 0.
 
 =============  ===============================================================================
 paper          code

@@ -39,7 +39,7 @@ class NAP(Mechanism):
         formula="GELU(LayerNorm(P V)), P = g (Q K^T - mean) / (std + 1e-3) + b over the row",
         source="Richter and Wattenhofer 2020, arXiv 2005.09561",
         row_sum="n b: 0 at the start",
-        weight_range="unbounded: up to about sqrt(n)",
+        weight_range="unbounded: about sqrt(n) at the start",
         negative=True,
         extra_parameters=lambda site, options: 2 * site.num_heads + 2 * site.embed_dim,
         flops=products(2),
