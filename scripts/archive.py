@@ -11,7 +11,7 @@ from gpam_suite.config.run_paths import CONFIG
 from gpam_suite.data.second_test import SECOND_TEST
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD
-from gpam_suite.run.command_line import Parser, guarded
+from gpam_suite.run.command_line import Parser, guarded, user_path
 
 LEFT_OUT = {"checkpoints", "wandb"}  # of a run's folder
 SUFFIXES = {".json", ".jsonl", ".yaml", ".txt"}
@@ -19,7 +19,7 @@ SUFFIXES = {".json", ".jsonl", ".yaml", ".txt"}
 
 def main() -> None:
     parser = Parser(description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=Path("results/local"), help="default: %(default)s")
+    parser.add_argument("results", nargs="?", type=user_path, default="results/local", help="default: %(default)s")
     results = parser.parse_args().results.resolve()
     if not (results / "runs").is_dir():
         raise UsageError(f"got '{results}', wanted a results folder that has runs")

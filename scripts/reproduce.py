@@ -39,7 +39,7 @@ def main() -> int:
         "--models", default="", help="names in configs/model/, separated by commas, or all; default: those compared"
     )
     parser.add_argument("--seeds", default="", help="separated by commas; default: 1,2,3, and 1 of a sweep")
-    parser.add_argument("--results", default="results/local")
+    parser.add_argument("--results", default="results/local", type=os.path.expanduser)
     parser.add_argument("--jobs", default="", help="runs side by side; default: one a core; with a GPU one")
     parser.add_argument("--sweep", action="store_true", help="sweep lambda- and lambda+ instead of comparing models")
     parser.add_argument("--announce", action="store_true", help="say what would run and what it costs, and stop")

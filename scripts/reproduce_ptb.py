@@ -20,7 +20,7 @@ _SPLIT = re.compile(r"^  \w+: \{mirror: (\S+), .*checksums: \[md5:(\w{32})\]\}",
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", default="results/local")
+    parser.add_argument("--results", default="results/local", type=os.path.expanduser)
     parser.add_argument("--jobs", default="", help="runs side by side; default: one a core")
     parser.add_argument("--announce", action="store_true", help="say what would run and what it costs, and stop")
     parser.add_argument("overrides", nargs="*", help="paths.mirror=FOLDER and other paths; default: GPAM_MIRROR")
@@ -56,6 +56,7 @@ def wrong(jobs: str, overrides: list[str]) -> str | None:
             "the Penn Treebank's text is licensed and has no address: put ptb.train.txt, ptb.valid.txt and "
             "ptb.test.txt into a folder ptb/ and set GPAM_MIRROR (or EXTRA=paths.mirror=...) to the folder around it"
         )
+    mirror = os.path.expanduser(mirror)
     if not Path(mirror).is_dir():
         return f"GPAM_MIRROR: got '{mirror}', which is no folder, wanted one with ptb/ptb.train.txt and the others"
     for place, checksum in _SPLIT.findall((ROOT / "configs" / "dataset" / "ptb.yaml").read_text(encoding="utf-8")):

@@ -1,16 +1,15 @@
 """Tables, figures and the page of a results folder from its records."""
 
 import sys
-from pathlib import Path
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.report.page import build
-from gpam_suite.run.command_line import Parser, guarded
+from gpam_suite.run.command_line import Parser, guarded, user_path
 
 
 def main() -> None:
     parser = Parser(description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=Path("results/local"), help="default: %(default)s")
+    parser.add_argument("results", nargs="?", type=user_path, default="results/local", help="default: %(default)s")
     given = parser.parse_args()
     if not given.results.is_dir():
         beside = [str(folder) for folder in given.results.parent.glob("*") if (folder / "runs").is_dir()]

@@ -123,6 +123,15 @@ def test_a_damaged_earlier_download_is_had_again(tmp_path, server):
     got(tmp_path, node)
 
 
+def test_an_earlier_download_stays_where_there_is_no_other(tmp_path, server):
+    """The checksum may be what is wrong."""
+    node = archive(f"{server.address}/a.bin")
+    got(tmp_path, node)
+    with pytest.raises(UsageError, match=r"earlier download a\.bin: checksum mismatch.*not asked, paths\.offline"):
+        got(tmp_path, archive(f"{server.address}/a.bin", checksums=["sha256:00"]), offline=True)
+    assert got(tmp_path, node, offline=True) == "earlier download a.bin"
+
+
 # the last one by git hash-object --stdin
 @pytest.mark.parametrize("known", [None, [], ["sha256:0", "git:63074552691cba38d45cd6c43b56209a061cab88"]])
 def test_what_a_checksum_may_be(tmp_path, server, known):

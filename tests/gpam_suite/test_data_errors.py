@@ -72,17 +72,21 @@ def test_dataset_node(tmp_path, change, match):
     [
         ("iwslt14_en_de", "archives", "a.tgz", r"dataset\.archives: got 'a.tgz', wanted a mapping"),
         ("iwslt14_en_de", "corpora.test", 3, r"dataset\.corpora\.test: got 3, wanted a list"),
+        ("iwslt14_en_de", "corpora.test", [], r"dataset\.corpora\.test: got none, wanted at least one corpus"),
         ("iwslt14_en_de", "corpora.test.0.en", 3, r"dataset\.corpora\.test\[0\]: got .* each a text"),
         ("wmt14_en_de", "corpora.train.0.lines", "x", r"dataset\.corpora\.train\[0\]\.lines: got 'x', wanted a whole"),
         ("wikitext2", "files.train.checksums", [1], r"dataset\.files\.train\.checksums: got \[1\], wanted texts"),
         ("wikitext2", "files.train.bytes", "abc", r"dataset\.files\.train\.bytes: got 'abc', wanted a whole number"),
         ("ted_docs_de_en", "sets", 3, r"dataset\.sets: got 3, wanted a mapping"),
+        ("ted_docs_de_en", "sets", [], r"dataset\.sets: got \[\], wanted a mapping"),
+        ("tatoeba_de_en", "pairs.archive", ["a"], r"dataset\.pairs\.archive: got '\['a'\]', wanted a text"),
+        ("tatoeba_de_en", "pairs.columns", [["de"], "en"], r"dataset\.pairs\.columns: got '\['de'\]', wanted a text"),
         ("ted_docs_de_en", "sets.train", 3, r"dataset\.sets\.train: got 3, wanted a mapping"),
     ],
 )
 def test_what_is_inside_a_public_data_set_has_its_type(tmp_path, name, option, value, match):
     dataset = OmegaConf.create(node(name))
-    OmegaConf.update(dataset, option, value, force_add=True)
+    OmegaConf.update(dataset, option, value, merge=False, force_add=True)
     refused(tmp_path, dataset, match)
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -191,6 +192,18 @@ def test_every_command_imports_the_suite_before_packages_of_others():
             "lambda_neg=1/seed1 is not the folder of a run",
         ),
         ("analyse.py", ["parts=[run]"], "did you mean 'runs'?"),
+        ("analyse.py", ["again=maybe"], "again: got 'maybe', wanted true or false"),
+        ("analyse.py", ["results=null"], "results: got 'None', wanted a text"),
+        ("perturb.py", ["again=no"], "again: got 'no', wanted true or false"),
+        ("perturb.py", ["results=null"], "results: got 'None', wanted a text"),
+        ("benchmark.py", ["output=null"], "output: got 'None', wanted a text"),
+        ("benchmark.py", ["defined=null"], "defined: got None, wanted a mapping"),
+        ("evidence.py", ["paths.results=null", "parts=[ptb]"], "paths.results: got 'None', wanted a text"),
+        ("evidence.py", ["plan=null"], "plan: got None, wanted a mapping"),
+        ("evidence.py", ["plan.ptb.multiruns=5"], "plan.ptb.multiruns: got 5, wanted a list"),
+        ("search.py", ["search=null"], "search: got None, wanted a mapping"),
+        ("watch.py", ["~/nowhere", "x"], f"{Path.home()}/nowhere"),
+        ("tabulate.py", ["~/nowhere"], f"no folder {Path.home()}/nowhere"),
         ("evaluate.py", ["run=anna's"], "run: anna's is not the folder of a run"),
         ("perturb.py", ["kinds=[droped]"], "kinds: got 'droped'"),
         ("perturb.py", ["results=."], "got ., which has no runs"),

@@ -23,13 +23,14 @@ def made(
     name: str, kind: str, shape: Mapping[str, Any], settings: Settings, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """The record of the rows of :func:`gpam_suite.benchmark.comparison.compare`."""
+    versions = environment.versions()
     return {
         "case": name,
         "kind": kind,
         "shape": dict(shape),
         "settings": asdict(settings),
         "hardware": environment.hardware(),
-        "versions": {package: environment.versions()[package] for package in PACKAGES},
+        "versions": {package: versions[package] for package in PACKAGES},
         "git": environment.git(),
         "rows": rows,
     }

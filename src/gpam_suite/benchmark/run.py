@@ -17,7 +17,7 @@ from gpam_suite.benchmark.kinds import KINDS
 from gpam_suite.benchmark.page import pages, section
 from gpam_suite.benchmark.peers import backends
 from gpam_suite.common.files import write_files
-from gpam_suite.common.options import mapping, one_of, several, whole_number
+from gpam_suite.common.options import mapping, nonempty, one_of, several, whole_number
 
 log = logging.getLogger(__name__)
 #: Largest relative error allowed, by dtype.
@@ -32,8 +32,8 @@ def benchmark(cfg: DictConfig) -> Path | None:
     Raises:
         UsageError: an unknown case, kind or contender, a field that a case does not have, or no GPU where one is asked.
     """
-    defined = OmegaConf.to_container(cfg.defined, resolve=True)
-    settings, output = _settings(cfg), Path(cfg.output)
+    defined = OmegaConf.to_container(mapping(cfg.defined, "defined"), resolve=True)
+    settings, output = _settings(cfg), Path(nonempty(cfg.output, "output"))
     torch.set_num_threads(settings.threads)
     found, asked = [], several(cfg.contenders or [], "contenders")
     for name in chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined):

@@ -36,6 +36,20 @@ def positive(value: Any, what: str) -> float:
     return value
 
 
+def yes_or_no(value: Any, what: str) -> bool:
+    """``value`` if it is true or false."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what}: got {value!r}, wanted true or false")
+    return value
+
+
+def nonempty(value: Any, what: str) -> str:
+    """``value`` if it is a text that can name a file."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise UsageError(f"{what}: got '{value}', wanted a text")
+    return value
+
+
 def mapping(value: Any, what: str) -> Mapping[str, Any]:
     """``value`` if it is a mapping of options."""
     if not isinstance(value, Mapping):

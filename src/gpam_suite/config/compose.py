@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gpam.errors import UsageError, did_you_mean, in_a_line
-from gpam_suite.common.options import finite, mapping, one_of, whole_number
+from gpam_suite.common.options import finite, mapping, nonempty, one_of, whole_number
 from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.config.controls import controlled_sizes
@@ -107,8 +107,7 @@ def check(cfg: DictConfig) -> None:
         whole_number(cfg.checks.get("attention_every"), 0, "checks.attention_every")
         mapping(cfg.get("tracking"), "tracking")
     for name in ("paths.results", "paths.data", "experiment_name"):
-        if not isinstance(value := OmegaConf.select(cfg, name), str) or not value or "\0" in value:
-            raise UsageError(f"{name}: got '{value}', wanted a text")
+        nonempty(OmegaConf.select(cfg, name), name)
     if whole_number(cfg.seed, 0, "seed") >= 2**31:  # numpy's end, with room for the epochs that fairseq adds
         raise UsageError(f"seed: got {cfg.seed}, wanted a number below 2**31")
     whole_number(cfg.gpu.get("threads"), 1, "gpu.threads")

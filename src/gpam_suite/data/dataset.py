@@ -48,7 +48,8 @@ def check_dataset(node: Any) -> dict[str, Any]:
             node["documents"], ("paragraphs", "pages") if kind == "characters" else ("wikitext",), "dataset.documents"
         )
     for key in ("archives", "sets"):
-        mapping(node.get(key) or {}, f"dataset.{key}")
+        if node.get(key) is not None:
+            mapping(node[key], f"dataset.{key}")
     for split, facts in plain(node.get("expect") or {}, "dataset.expect").items():
         one_of(split, SPLITS, "dataset.expect")
         for fact, wanted in plain(facts, f"dataset.expect.{split}").items():

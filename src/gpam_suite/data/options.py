@@ -6,7 +6,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gpam.errors import UsageError, did_you_mean
-from gpam_suite.common.options import finite, mapping, one_of, whole_number
+from gpam_suite.common.options import finite, mapping, one_of, whole_number, yes_or_no
 from gpam_suite.common.tasks import TASKS
 
 TOKENIZERS = ("none", "moses")
@@ -54,8 +54,8 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
     one_of(options["tokenizer"], TOKENIZERS, "preprocessing.tokenizer")
     one_of(options["bpe"], SEGMENTATIONS, "preprocessing.bpe")
     for key, default in known.items():
-        if isinstance(default, bool) and not isinstance(options[key], bool):
-            raise UsageError(f"preprocessing.{key}: got {options[key]!r}, wanted true or false")
+        if isinstance(default, bool):
+            yes_or_no(options[key], f"preprocessing.{key}")
         if key in _RARE and options[key] is True and options["tokenizer"] != "moses":
             raise UsageError(f"preprocessing.{key} is part of Moses: wanted preprocessing.tokenizer=moses with it")
     whole_number(options["min_count"], 0, "preprocessing.min_count")

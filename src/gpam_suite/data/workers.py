@@ -1,7 +1,7 @@
 """Work on the lines of a text, chunk by chunk and in order, spread over processes where the text is worth it.
 
 A *task* is a function from the lines of a chunk to its result, one that processes can be sent; a model that it needs it
-loads once (``functools.cache``). A few chunks a process are under way, so that memory does not grow with the text.
+loads once (``functools.lru_cache``). A few chunks a process are under way, so that memory does not grow with the text.
 """
 
 import itertools

@@ -12,6 +12,7 @@ from gpam_suite.data import Prepared
 from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import second_test_file
+from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import file_name, read_lines
 
 _BATCH = {
@@ -64,8 +65,6 @@ def _longest(
             lines = read_lines(prepared.folder / "bpe" / file_name(split, language))
             yield split, side, max(len(line.split()) + 1 for line in lines)
     if evaluation.get("second_test"):
-        from gpam_suite.data.text.encoding import Encoder
-
         source = prepared.source_lang
         encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / f"dict.{source}.txt"))
         lines = read_lines(second_test_file(folder, source))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gpam.analysis import negative_mass, sharpness
 from gpam.errors import UsageError
-from gpam_suite.common.options import mapping, one_of, several, whole_number
+from gpam_suite.common.options import mapping, one_of, several, whole_number, yes_or_no
 from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
 from gpam_suite.inside.depth import analyse_depth, is_analysed
@@ -44,6 +44,7 @@ def analyse(cfg: DictConfig) -> list[Path]:
             if len(several(pair, f"pairs.{languages}")) != 2:
                 raise UsageError(f"pairs.{languages}: got {pair}, wanted two texts, as in [[Hallo.,Hello.]]")
     results, written = Path(cfg.results), []
+    yes_or_no(cfg.again, "again")
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
     if "runs" in parts:  # first: cfg.only may name no experiment
         written += _analyse_runs(results, cfg)

@@ -39,14 +39,17 @@ def read(path: Path) -> dict[str, Any] | None:
     """What :func:`write` left, None when there is nothing.
 
     Raises:
-        UsageError: the file is no JSON.
+        UsageError: the file is no JSON, or holds something else.
     """
     if not archives.is_file(path):
         return None
     try:
-        return json.loads(archives.read_bytes(path))
+        found = json.loads(archives.read_bytes(path))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds no numbers of ours: delete it and make it again")
+    return found
 
 
 def facts(record: Record) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.markup import shown
+from gpam_suite.common.options import nonempty
 from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
 from gpam_suite.config.trust import guarded_composition
@@ -53,8 +54,8 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             Singleton.set_state(Singleton.get_state())
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # the other members go on, then Hydra raises the first failure
             with stopped_with_parent(), _told_of_a_member():
-                return work(cfg)
-        codes.append(guarded(lambda: work(cfg), config_name))
+                return work(_with_folders(cfg))
+        codes.append(guarded(lambda: work(_with_folders(cfg)), config_name))
         return None
 
     def application() -> None:
@@ -73,6 +74,13 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
     sys.exit(guarded(application, config_name) or max(codes, default=0))
+
+
+def _with_folders(cfg: DictConfig) -> DictConfig:
+    """``cfg``, after making sure that those of these folders which it knows have a name."""
+    for name in ("results", "paths.results", "paths.data"):
+        nonempty(OmegaConf.select(cfg, name, default="none"), name)
+    return cfg
 
 
 @contextlib.contextmanager
@@ -144,6 +152,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; wanted {self.format_usage().removeprefix('usage: ')}")
+
+
+def user_path(given: str) -> Path:
+    """A path of the command line; ``~`` is home where no shell has put it there."""
+    return Path(given).expanduser()
 
 
 class RunFailed(Exception):

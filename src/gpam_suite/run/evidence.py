@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import duration
-from gpam_suite.common.options import one_of, several, whole_number
+from gpam_suite.common.options import mapping, one_of, several, whole_number
 from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
@@ -128,10 +128,12 @@ def evidence(cfg: DictConfig) -> None:
 
 def unresolved(cfg: DictConfig) -> dict[str, dict]:
     """The plan with its lists of models filled in; interpolations of a run's own configuration are left to the run."""
-    plan = OmegaConf.to_container(cfg.plan, resolve=False)
-    for part in plan.values():
+    plan = OmegaConf.to_container(mapping(cfg.plan, "plan"), resolve=False)
+    for own, part in plan.items():
+        lines = several(mapping(part, f"plan.{own}").get("multiruns"), f"plan.{own}.multiruns")
         for name, models in cfg.models.items():
-            part["multiruns"] = [line.replace(f"${{{name}}}", models) for line in part["multiruns"]]
+            lines = [line.replace(f"${{{name}}}", models) for line in lines]
+        part["multiruns"] = lines
     return plan
 
 

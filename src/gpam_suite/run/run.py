@@ -24,6 +24,7 @@ from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, rank_log, read_outcome
 from gpam_suite.data import Prepared, check_same_data, prepare
+from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import keep_second_test, second_test_file
 from gpam_suite.evaluate.limits import check_lengths
 from gpam_suite.records import environment
@@ -180,7 +181,7 @@ def _record(
         "data": {
             "checksum": prepared.manifest["checksum"],
             "name": prepared.manifest["name"],
-            "counts": {split: prepared.words(split) for split in ("train", "valid", "test")},
+            "counts": {split: prepared.words(split) for split in SPLITS},
         },
         "versions": environment.versions(),
         "git": git,

@@ -22,7 +22,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
 from gpam_suite.common.lock import locked
-from gpam_suite.common.options import whole_number
+from gpam_suite.common.options import mapping, whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, identity, model_options
 from gpam_suite.config.identity import config_hash
@@ -58,6 +58,7 @@ def search(cfg: DictConfig) -> None:
 
 def _base(cfg: DictConfig) -> DictConfig:
     """The configuration that the trials share, without what only the search reads."""
+    mapping(cfg.search, "search")
     base = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
     base.experiment_name = base.search.name
     for key in ("search", "trials"):
@@ -169,16 +170,16 @@ def validation_loss(folder: Path) -> float:
 
 
 def _result(study: optuna.Study, options: list[str]) -> Section:
-    best, *others = sorted(_done(study), key=lambda trial: (trial.value is None, trial.value))
+    trials = sorted(_done(study), key=lambda trial: (trial.value is None, trial.value))
     lines = []
-    for trial in (best, *others):
+    for trial in trials:
         outcome = "lost" if trial.value is None else f"{trial.value:.3f}"
         values = _values(trial)
         lines.append([*(str(values[name]) for name in options), outcome, trial.user_attrs["folder"]])
     section = Section(f"{study.study_name}: {plural(len(lines), 'trial')}")
     section.blocks.append(Table([*options, "Validation loss (bits)", "Run"], lines))
-    if best.value is not None:
-        values = _values(best)
+    if trials[0].value is not None:
+        values = _values(trials[0])
         chosen = " ".join(f"model.{name}={values[name]}" for name in options)
         section.blocks.append(f"Best on the validation set: {chosen}. Train it with other seeds before you believe it.")
     return section

@@ -65,7 +65,7 @@ def _mirror() -> str:
     mirror = os.environ.get("GPAM_MIRROR")
     if not mirror:
         return "not set: public data sets are downloaded (GPAM_MIRROR names a folder with local copies)"
-    return mirror if Path(mirror).is_dir() else f"{mirror} does not exist; correct GPAM_MIRROR"
+    return mirror if Path(mirror).expanduser().is_dir() else f"{mirror} does not exist; correct GPAM_MIRROR"
 
 
 def _wandb() -> str:

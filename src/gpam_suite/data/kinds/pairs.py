@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import whole_number
+from gpam_suite.common.files import sha256
+from gpam_suite.common.options import nonempty, several, whole_number
 from gpam_suite.data.options import SPLITS, languages_of
-from gpam_suite.data.text.lines import verified
 
 Pair = tuple[str, ...]  # a sentence of each language, in the order of the languages' names
 
@@ -26,8 +26,11 @@ def check(dataset: Mapping[str, Any]) -> None:
             f"dataset.pairs: got {node!r}, wanted {', '.join(sorted(wanted))}, and perhaps checksums, texts"
         )
     both = sorted(languages_of(dataset))
-    if not isinstance(node["columns"], Sequence) or not set(both) <= set(node["columns"]):
-        raise UsageError(f"dataset.pairs.columns: got {node['columns']!r}, wanted a list with {' and '.join(both)}")
+    for part in ("archive", "member"):
+        nonempty(node[part], f"dataset.pairs.{part}")
+    where = "dataset.pairs.columns"
+    if not set(both) <= {nonempty(column, where) for column in several(node["columns"], where)}:
+        raise UsageError(f"{where}: got {node['columns']!r}, wanted a list with {' and '.join(both)}")
     texts = node.get("texts") or {language: [] for language in both}
     if not isinstance(texts, Mapping) or set(texts) != set(both):
         raise UsageError(f"dataset.pairs.texts: got {texts!r}, wanted a list of files for each of {' and '.join(both)}")
@@ -52,7 +55,7 @@ def read_table(lines: Iterable[str], columns: Sequence[str], both: Sequence[str]
 def split(pairs: Sequence[Pair], dataset: Mapping[str, Any]) -> dict[tuple[str, str | None], list[str]]:
     """Lines by split and language of sorted ``pairs``; at most ``dataset.split`` of them for validation and test."""
     parts: dict[str, list[Pair]] = {part: [] for part in SPLITS}
-    for group in sorted(groups(pairs), key=lambda group: verified(["\t".join(group[0])], (), "a pair")):
+    for group in sorted(groups(pairs), key=lambda group: sha256(("\t".join(group[0]) + "\n").encode())):
         fits = (part for part in ("valid", "test") if len(parts[part]) + len(group) <= dataset["split"][part])
         parts[next(fits, "train")] += group
     if not all(parts.values()):

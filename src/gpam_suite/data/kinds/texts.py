@@ -121,7 +121,10 @@ def corpora(dataset: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         whole_number(dataset["hold_out"], 2, "dataset.hold_out")
     needed = {"archive", "format", *languages_of(dataset)}
     for split in SPLITS:
-        for number, node in enumerate(several(given.get(split) or [], f"dataset.corpora.{split}")):
+        nodes = several(given.get(split) or [], f"dataset.corpora.{split}")
+        if split in wanted and not nodes:
+            raise UsageError(f"dataset.corpora.{split}: got none, wanted at least one corpus")
+        for number, node in enumerate(nodes):
             key = f"dataset.corpora.{split}[{number}]"
             if not isinstance(node, Mapping) or not all(isinstance(node.get(part), str) for part in needed):
                 raise UsageError(f"{key}: got {node!r}, wanted {', '.join(sorted(needed))}, each a text")

@@ -83,17 +83,18 @@ def obtain_file(
         return path, _verified(path, file, archive), f"mirror:{file['mirror']}"
     path = Path(paths["data"]).expanduser().absolute() / DOWNLOADS / file["mirror"]
     earlier = [f"earlier download {path.name}"] if path.is_file() else []
-    reasons = []
+    offline, reasons = _is_offline(paths.get("offline")), []
     for origin in [*earlier, *file["urls"]]:
         try:
             if origin in file["urls"]:
-                if _is_offline(paths.get("offline")):
+                if offline:
                     reasons.append(f"{origin}: not asked, paths.offline is set")
                     continue
-                _download(origin, path, resume=bool(file.get("checksums")))
+                _download(origin, path, resume=bool(file.get("checksums")), replace=bool(earlier))
             digest = _verified(path, file, archive)
         except UsageError as error:
-            path.unlink(missing_ok=True)  # a broken download must not stop the next attempt
+            if origin in file["urls"]:  # it must not stop the next attempt; an earlier one stays till there is another
+                path.unlink(missing_ok=True)
             reasons.append(f"{origin}: {error}")
         except OSError as error:  # requests' exceptions are OSErrors
             if error.errno in NO_ROOM_OR_RIGHT:
@@ -138,8 +139,9 @@ def _verified(path: Path, file: Mapping[str, Any], archive: bool) -> str:
     return got["sha256"]
 
 
-def _download(url: str, path: Path, resume: bool) -> None:
-    """Download to ``<path>.part``, renamed to ``path`` when it is whole.
+def _download(url: str, path: Path, resume: bool, replace: bool) -> None:
+    """Download to ``<path>.part``, renamed to ``path`` when it is whole; a file that is there is left with ``replace``
+    alone.
 
     What a cut connection or a killed process left there is kept, and with ``resume`` the next call asks for the rest
     only: where the caller knows a checksum, which tells a file put together from two versions.
@@ -150,7 +152,7 @@ def _download(url: str, path: Path, resume: bool) -> None:
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):  # another process may be downloading the same
-        if path.is_file():
+        if path.is_file() and not replace:
             return
         if not resume:
             part.unlink(missing_ok=True)

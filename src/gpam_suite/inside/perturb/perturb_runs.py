@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from gpam.errors import UsageError
-from gpam_suite.common.options import mapping, one_of, several, whole_number
+from gpam_suite.common.options import mapping, one_of, several, whole_number, yes_or_no
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside import store
 from gpam_suite.inside.models import each_run, opened
@@ -36,6 +36,7 @@ def perturb(cfg: DictConfig) -> list[Path]:
     """
     settings = {task: _settings(cfg, name) for task, name in _TEXTS.items()}
     results = Path(cfg.results)
+    yes_or_no(cfg.again, "again")
     if not folders_of_runs(results):
         raise UsageError(f"got {results}, which has no runs, wanted a results folder with trained ones in runs/")
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine

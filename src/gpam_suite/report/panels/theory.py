@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from gpam_suite.common.formatting import listed
 from gpam_suite.inside import store
 from gpam_suite.report.panels import ANALYSE
-from gpam_suite.report.plotting import COLOURS, Plot, band, legend_below, look
+from gpam_suite.report.plotting import COLOURS, GREY, Plot, band, legend_below, look
 from gpam_suite.stats.inside_claim import OF_TOKENS
 
 
@@ -39,7 +39,7 @@ def _plane(axes: Axes, values: Any, label: str | None = None) -> None:
     axes.set_xlabel("First coordinate")
     axes.axhline(0, color="#888888", linewidth=0.6)
     axes.axvline(0, color="#888888", linewidth=0.6)
-    axes.fill(*np.array(values).T, color="#bbbbbb", linewidth=0, zorder=0.8)
+    axes.fill(*np.array(values).T, color=GREY, linewidth=0, zorder=0.8)
     axes.plot(*np.array(values).T, linestyle="none", marker="o", color="#000000", label=label)
     for number, (x, y) in enumerate(values, start=1):
         axes.annotate(f"$v_{number}$", (x, y), xytext=(3, 3), textcoords="offset points")
