@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
-from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.config.identity import CONFIG
 from gpam_suite.data.second_test import SECOND_TEST
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD

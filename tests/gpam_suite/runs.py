@@ -18,9 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.places import ROOT
 from gpam_suite.config.compose import composed, folder_of, identity
-from gpam_suite.config.run_paths import CONFIG, rank_log
+from gpam_suite.config.identity import CONFIG
 from gpam_suite.data import prepare
 from gpam_suite.run import processes
+from gpam_suite.run.outcomes import rank_log
 from gpam_suite.run.run import run
 
 

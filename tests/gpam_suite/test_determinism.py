@@ -13,10 +13,10 @@ from soak.same_bits import OTHER_SEED, equal_runs
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
-from gpam_suite.config.run_paths import OUTCOME
 from gpam_suite.data import prepare
 from gpam_suite.records.folder import read_record
 from gpam_suite.run import run as run_module
+from gpam_suite.run.outcomes import OUTCOME
 from gpam_suite.run.run import run
 
 

@@ -18,7 +18,7 @@ from gpam_suite.config.compose import check, composed, folder_of
 from gpam_suite.records.folder import append_history, write_record
 from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.run import evidence
-from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.outcomes import RunFailed
 from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.claim import read_claims
 

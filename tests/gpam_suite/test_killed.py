@@ -15,8 +15,8 @@ from soak.kills import LIMIT, Kill, Runs
 from gpam.errors import UsageError
 from gpam_suite.common import stopping
 from gpam_suite.common.places import ROOT
-from gpam_suite.config.run_paths import WORKER_LOG
 from gpam_suite.records.folder import HISTORY
+from gpam_suite.run.outcomes import WORKER_LOG
 from gpam_suite.run.run import run
 
 

@@ -23,10 +23,9 @@ from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import check, fairseq_config, folder_of
 from gpam_suite.config.device_batches import PRECISIONS, share, shared
-from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
 from gpam_suite.records.folder import read_history, read_record
 from gpam_suite.run import processes
-from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.outcomes import CHECK_EVERY, RunFailed, rank_log
 from gpam_suite.run.processes import Worker, check_place, first_ended, place_of
 from gpam_suite.run.run import run
 

@@ -33,7 +33,7 @@ from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.run import processes, worker
-from gpam_suite.run.command_line import RunFailed
+from gpam_suite.run.outcomes import RunFailed
 from gpam_suite.run.run import run
 from gpam_suite.stats.curves import scored_update
 

@@ -9,7 +9,7 @@ from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import append_history, read_record
 from gpam_suite.run import search as module
-from gpam_suite.run.command_line import RunDiverged, RunFailed
+from gpam_suite.run.outcomes import RunDiverged, RunFailed
 from gpam_suite.run.search import search, validation_loss
 
 

@@ -16,12 +16,12 @@ from runs import tiny, train_here
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of, identity
 from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import OUTCOME
 from gpam_suite.data import prepare
 from gpam_suite.data.store.stages import STAGES
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.evaluate.trained import checkpoint_of, open_trained
 from gpam_suite.records.folder import read_scores, write_record
+from gpam_suite.run.outcomes import OUTCOME
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import resample
 from soak.bits import unequal

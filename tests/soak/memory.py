@@ -63,7 +63,7 @@ def train(base: Path, count: int) -> None:
     import gpam_fairseq  # noqa: F401, I001  (before fairseq)
     from fairseq.trainer import Trainer
 
-    from gpam_suite.config.run_paths import CHECK_EVERY
+    from gpam_suite.run.outcomes import CHECK_EVERY
 
     os.environ[CHECK_EVERY] = "100"
     sizes, stock = [], Trainer.train_step

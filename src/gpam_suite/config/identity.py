@@ -1,4 +1,4 @@
-"""The hash of a run's configuration, and the folder that is named after it."""
+"""The hash of a run's configuration, the folder that is named after it, and two names in it."""
 
 import json
 from collections.abc import Mapping
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gpam_suite.common.files import safe_name, sha256
+
+CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 
 
 def _canonical(value: Any) -> Any:

@@ -13,7 +13,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256, sha256
 from gpam_suite.common.strict_json import read_summed
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.config.run_paths import CHECKPOINTS
+from gpam_suite.config.identity import CHECKPOINTS
 from gpam_suite.data.store.atomic import described
 from gpam_suite.data.text.lines import file_name, lines_of, read_lines
 from gpam_suite.data.text.segmentation import Tokenizer, undo_segmentation

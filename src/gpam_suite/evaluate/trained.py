@@ -11,7 +11,7 @@ from torch import nn
 from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256
 from gpam_suite.config.compose import fairseq_config, identity, stored
-from gpam_suite.config.run_paths import CHECKPOINTS, CONFIG
+from gpam_suite.config.identity import CHECKPOINTS, CONFIG
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.segmentation import BPE_FILES

@@ -34,8 +34,7 @@ from gpam_suite.common.files import safe_name, write_atomically
 from gpam_suite.common.markup import control
 from gpam_suite.common.strict_json import KEY, checked, summed
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.config.identity import CONFIG, config_hash
 from gpam_suite.records import archives
 from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
 

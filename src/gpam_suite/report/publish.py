@@ -17,7 +17,7 @@ import yaml
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import write_files
 from gpam_suite.common.places import PUBLISHED, ROOT
-from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.config.identity import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
 from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_each, read_history

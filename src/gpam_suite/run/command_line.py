@@ -28,6 +28,7 @@ from gpam_suite.common.options import nonempty
 from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.stopping import ASKED_BY, Preempted, asked_by, members_save_alone, stopped_with_parent
 from gpam_suite.config.trust import guarded_composition
+from gpam_suite.run.outcomes import RunFailed
 
 log = logging.getLogger(__name__)
 USAGE_ERROR = 2
@@ -157,14 +158,6 @@ class Parser(argparse.ArgumentParser):
 def user_path(given: str) -> Path:
     """A path of the command line; ``~`` is home where no shell has put it there."""
     return Path(given).expanduser()
-
-
-class RunFailed(Exception):
-    """A run ended without a result; its record says why."""
-
-
-class RunDiverged(RunFailed):
-    """It would do so again."""
 
 
 def _complain(sentence: str, code: int = USAGE_ERROR) -> int:

@@ -23,7 +23,7 @@ from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import die_with, ended_by
 from gpam_suite.config.compose import fast
 from gpam_suite.config.device_batches import devices
-from gpam_suite.config.run_paths import CHECK_EVERY, rank_log
+from gpam_suite.run.outcomes import CHECK_EVERY, rank_log
 
 FIRST_PORT, PORTS = 20000, 20000  # of SLURM jobs, by their number
 _HOST = "127.0.0.1"

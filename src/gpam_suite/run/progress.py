@@ -15,9 +15,10 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, duration, number
 from gpam_suite.common.sections import Section, Table
-from gpam_suite.config.run_paths import CONFIG, read_outcome
+from gpam_suite.config.identity import CONFIG
 from gpam_suite.records import archives
 from gpam_suite.records.folder import HISTORY, RECORD, Record, read_history, read_record
+from gpam_suite.run.outcomes import read_outcome
 
 HEAD = ("Member", "Status", "Update", "Loss (bits)", "Validation", "Left")
 SILENT = 600.0  # seconds without a word after which a member is called silent

@@ -21,8 +21,7 @@ from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stop
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
-from gpam_suite.config.identity import config_hash
-from gpam_suite.config.run_paths import CONFIG, DIVERGED_EXIT, REFUSED_EXIT, rank_log, read_outcome
+from gpam_suite.config.identity import CONFIG, config_hash
 from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import keep_second_test, second_test_file
@@ -31,7 +30,7 @@ from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
 from gpam_suite.records.history_rows import gradients_and_scalars
 from gpam_suite.records.schema import PARAMETERS
-from gpam_suite.run.command_line import RunDiverged, RunFailed
+from gpam_suite.run.outcomes import DIVERGED_EXIT, REFUSED_EXIT, RunDiverged, RunFailed, rank_log, read_outcome
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
 from gpam_suite.run.progress import Progress
 from gpam_suite.run.tracking import MODES, Tracker

@@ -29,7 +29,7 @@ from gpam_suite.config.identity import config_hash
 from gpam_suite.data.options import plain
 from gpam_suite.records.folder import read_history
 from gpam_suite.records.history_rows import best_validation
-from gpam_suite.run.command_line import RunDiverged, RunFailed
+from gpam_suite.run.outcomes import RunDiverged, RunFailed
 from gpam_suite.run.run import run
 
 log = logging.getLogger(__name__)

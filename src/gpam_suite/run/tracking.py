@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gpam_suite.config.compose import identity, overrides_label
-from gpam_suite.config.run_paths import CONFIG
+from gpam_suite.config.identity import CONFIG
 from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_scores
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,23 @@
-"""Names in a run's folder, and what a run and its worker say to each other."""
+"""What a run and its worker say to each other, by files of the run's folder and exit codes; and how a run fails."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-CONFIG, CHECKPOINTS, OUTCOME, WORKER_LOG = "config.yaml", "checkpoints", "outcome.json", "train.log"
+OUTCOME, WORKER_LOG = "outcome.json", "train.log"
 BACKENDS = "backends.json"  # what attention's backends are chosen by, from the first start on
 TRAINED = "trained"  # an empty file beside the checkpoints: training has come to its end
 REFUSED_EXIT, DIVERGED_EXIT = 2, 3  # of a worker
 CHECK_EVERY = "GPAM_CHECK_ATTENTION_EVERY"
 """Environment variable of the worker: updates between two checks of attention's invariants; 0 (the default): none."""
+
+
+class RunFailed(Exception):
+    """A run ended without a result; its record says why."""
+
+
+class RunDiverged(RunFailed):
+    """It would do so again."""
 
 
 def rank_log(folder: Path, rank: int) -> Path:
