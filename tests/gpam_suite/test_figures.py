@@ -11,9 +11,9 @@ from gpam_suite.records.folder import append_history
 from gpam_suite.report.figures import plots
 from gpam_suite.report.model_looks import APART, MODELS, look_of, look_of_model, selected
 from gpam_suite.report.plotting import Plot, logarithmic, render
+from gpam_suite.report.sweep import find_sweeps, rows_sum
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.curves import learning_curve, title
-from gpam_suite.stats.sweep import find_sweeps, rows_sum
 
 
 def _lambda_runs():

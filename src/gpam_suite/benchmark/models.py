@@ -10,7 +10,6 @@ from typing import Any
 from gpam_fairseq.attention import GPAMMultiheadAttention
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from omegaconf import OmegaConf
@@ -20,6 +19,7 @@ from gpam.attention import Mechanism
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.benchmark.peers import PEERS, Replaced
 from gpam_suite.common.tasks import LM, NMT
+from gpam_suite.data.binarise import new_dictionary
 from gpam_suite.inside.observe import ask_for_weights
 
 PAD, EOS, FIRST = 1, 2, 4  # of every fairseq dictionary: padding, the end of a sentence, the first word
@@ -62,14 +62,6 @@ def case_of(shape: Mapping[str, Any]) -> Case:
     return dataclasses.replace(CASES[name], **changed)
 
 
-def dictionary(size: int) -> Dictionary:
-    """A fairseq dictionary of ``size`` entries, its special symbols counted."""
-    made = Dictionary()
-    for index in range(len(made), size):
-        made.add_symbol(f"w{index}")
-    return made
-
-
 def build(case: Case, contender: str, seed: int) -> nn.Module:
     """``stock`` is fairseq's own transformer; any other contender is a mechanism of the plugin, or a peer in it."""
     sizes = {"embed_dim": case.width, "ffn_embed_dim": case.ffn, "layers": case.layers, "attention_heads": case.heads}
@@ -80,7 +72,7 @@ def build(case: Case, contender: str, seed: int) -> nn.Module:
     if case.task == LM.name:
         shape |= {"max_target_positions": case.length, "tokens_per_sample": case.length}
         shape |= {"add_bos_token": False, "tpu": False}
-    words = dictionary(case.vocabulary)
+    words = new_dictionary(case.vocabulary)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     torch.manual_seed(seed)
     if contender == "stock" and case.task == LM.name:

@@ -25,14 +25,17 @@ _TYPE_CODES = {np.uint16: 8, np.uint32: 9}  # as fairseq's indexed data sets nam
 _DICTIONARY_LINE = re.compile(r"(\S+) ([0-9]{1,18})")
 
 
-def new_dictionary() -> Any:
-    """An empty ``Dictionary`` of fairseq's."""
+def new_dictionary(size: int = 0) -> Any:
+    """A ``Dictionary`` of fairseq's with its special symbols, filled up to ``size`` entries in all."""
     import gpam_fairseq.compat  # noqa: F401  (must come before fairseq)
 
     # isort: split
     from fairseq.data import Dictionary
 
-    return Dictionary()
+    made = Dictionary()
+    for index in range(len(made), size):
+        made.add_symbol(f"w{index}")
+    return made
 
 
 def build_dictionary(counts: Counter[str], min_count: int) -> Any:

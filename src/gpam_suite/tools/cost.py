@@ -18,13 +18,13 @@ from fairseq.models import build_model
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
-from gpam_suite.benchmark.models import dictionary
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.options import one_of, positive, several, whole_number
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
 from gpam_suite.data import Prepared
+from gpam_suite.data.binarise import new_dictionary
 from gpam_suite.data.options import check_preprocessing
 from gpam_suite.data.prepared import MANIFEST
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
@@ -167,9 +167,9 @@ def workload(
 def build_on_meta(complete: DictConfig, source: int, target: int) -> Any:
     """The model of a complete fairseq configuration for dictionaries of ``source`` and ``target`` entries, without
     memory for its parameters."""
-    words = dictionary(source)
+    words = new_dictionary(source)
     shared = complete.model.get("share_all_embeddings")
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words if shared else dictionary(target))
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words if shared else new_dictionary(target))
     with torch.device("meta"):
         return build_model(OmegaConf.create(OmegaConf.to_container(complete.model)), task)
 
