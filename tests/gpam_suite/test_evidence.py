@@ -247,4 +247,4 @@ def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     assert again.returncode == 0, again.stderr
     assert "1 of 1 runs finished\n" in state.read_text()
     first = re.search(r"update (\d+)/400", again.stderr)
-    assert int(first[1]) > update > 0
+    assert int(first[1]) >= update > 0  # the saved rows may be read before a new one
