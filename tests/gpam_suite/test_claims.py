@@ -375,6 +375,10 @@ def test_the_end_of_training_has_to_be_validated(tmp_path):
     assert last_gain(record) is None  # nothing before the last tenth
     append_history(record.folder, {"update": 180, "split": "valid", "token_perplexity": 100.0})
     assert last_gain(record) == pytest.approx(0.02)
+    before, end = ({"token_perplexity": 5.35, "nll_bits": 2.419}, {"token_perplexity": 5.28, "nll_bits": 2.402})
+    append_history(record.folder, {"update": 180, "split": "valid", **before})
+    append_history(record.folder, {"update": 200, "split": "valid", **end})
+    assert last_gain(record) == 1 - curves.perplexity(end) / curves.perplexity(before)
 
 
 @pytest.mark.parametrize("true", [4.8163, 5.2849, 5.2851, 12.404, 18.0051, 95.126])
