@@ -25,6 +25,11 @@ _TYPE_CODES = {np.uint16: 8, np.uint32: 9}  # as fairseq's indexed data sets nam
 _DICTIONARY_LINE = re.compile(r"(\S+) ([0-9]{1,18})")
 
 
+def dictionary_name(language: str | None = None) -> str:
+    """The file in which fairseq looks for the dictionary of ``language``, None for a language model's."""
+    return DICTIONARY if language is None else f"dict.{language}.txt"
+
+
 def new_dictionary(size: int = 0) -> Any:
     """A ``Dictionary`` of fairseq's with its special symbols, filled up to ``size`` entries in all."""
     import gpam_fairseq.compat  # noqa: F401  (must come before fairseq)

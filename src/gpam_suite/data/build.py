@@ -8,7 +8,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import plural
-from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary
+from gpam_suite.data.binarise import BIN, DICTIONARY, IDX, binarise, build_dictionary, dictionary_name
 from gpam_suite.data.kinds.sources import Raw
 from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.prepared import written
@@ -32,8 +32,7 @@ def build(
         model.place(folder / "bpe" / BPE_FILES[options["bpe"]])
     dictionaries = _dictionaries(options, texts.splits["train"], stages)
     for language, dictionary in dictionaries.items():
-        name = "dict.txt" if language is None else f"dict.{language}.txt"
-        dictionary.piece(DICTIONARY).place(folder / "bin" / name)
+        dictionary.piece(DICTIONARY).place(folder / "bin" / dictionary_name(language))
     languages, splits = languages_of(dataset), {}
     for split in SPLITS:
         counts = {}

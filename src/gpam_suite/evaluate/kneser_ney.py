@@ -28,7 +28,7 @@ from gpam_suite.common.files import safe_name, sha256, write_atomically
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
-from gpam_suite.data.binarise import EOS_ID, RESERVED, load_ids
+from gpam_suite.data.binarise import EOS_ID, RESERVED, dictionary_name, load_ids
 from gpam_suite.data.options import SPLITS, check_preprocessing
 from gpam_suite.data.text.counting import UNK
 from gpam_suite.data.text.lines import file_name, read_lines
@@ -168,7 +168,7 @@ def reference_file(results: Path, data: Mapping[str, Any], preprocessing: Any, o
 def _ids(prepared: Prepared) -> list[list[np.ndarray]]:
     """The lines of training, validation and test as ids from 0, in the order of their first training occurrence; all
     tokens that the models do not know either (their dictionary has not) are one more type."""
-    end, words = RESERVED[EOS_ID], load_ids(prepared.bin / "dict.txt")
+    end, words = RESERVED[EOS_ID], load_ids(prepared.bin / dictionary_name())
     known: dict[str, int] = {end: 0}
     splits = []
     for split in SPLITS:

@@ -9,7 +9,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.device_batches import share
 from gpam_suite.data import Prepared
-from gpam_suite.data.binarise import load_dictionary
+from gpam_suite.data.binarise import dictionary_name, load_dictionary
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import second_test_file
 from gpam_suite.data.text.encoding import Encoder
@@ -66,6 +66,6 @@ def _longest(
             yield split, side, max(len(line.split()) + 1 for line in lines)
     if evaluation.get("second_test"):
         source = prepared.source_lang
-        encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / f"dict.{source}.txt"))
+        encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / dictionary_name(source)))
         lines = read_lines(second_test_file(folder, source))
         yield "test", "source", max(len(encoder.sentence(line)) for line in lines)

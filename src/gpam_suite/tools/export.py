@@ -12,6 +12,7 @@ from gpam_suite.common.formatting import count, number
 from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.data import Prepared
+from gpam_suite.data.binarise import dictionary_name
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.environment import commit
@@ -44,9 +45,9 @@ def export(cfg: DictConfig) -> None:
     sections["task"]["data"] = None  # a place on this machine
     if prepared.task == NMT.name:
         languages = [prepared.source_lang, prepared.target_lang]
-        dictionaries = [f"dict.{language}.txt" for language in languages]
+        dictionaries = list(map(dictionary_name, languages))
     else:
-        languages, dictionaries = [prepared.manifest["language"]], ["dict.txt"]
+        languages, dictionaries = [prepared.manifest["language"]], [dictionary_name()]
     files = {name: (prepared.bin / name).read_bytes() for name in dictionaries}
     if name := BPE_FILES.get(prepared.manifest["preprocessing"]["bpe"]):
         files[name] = (prepared.folder / "bpe" / name).read_bytes()

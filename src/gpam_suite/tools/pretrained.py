@@ -175,9 +175,7 @@ class Pretrained:
             )
         words = self.source_dictionary
         never = [words.bos(), words.pad(), words.unk()] + [words.eos()] * (self.config["unit"] == "character")
-        never += [
-            index for index, count in enumerate(words.count) if not count
-        ]  # with which fairseq fills dictionaries
+        never += [index for index, count in enumerate(words.count) if not count]  # fairseq fills dictionaries with them
         longest = self.config["fairseq"]["task"]["tokens_per_sample"]
         generator = torch.Generator().manual_seed(seed)
         stream = torch.cat([torch.tensor([words.eos()]), self._ids(prompt)])

@@ -20,7 +20,7 @@ import numpy as np
 
 from gpam.errors import UsageError
 from gpam_suite.common.options import whole_number
-from gpam_suite.data.binarise import build_dictionary, id_type, write_index
+from gpam_suite.data.binarise import build_dictionary, dictionary_name, id_type, write_index
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.prepared import written
 from gpam_suite.data.text.lines import file_name, lines_of
@@ -89,5 +89,5 @@ def build(dataset: Mapping[str, Any], content: bytes, folder: Path) -> dict[str,
         write_index(folder / "bin" / f"{split}.idx", list(map(len, lines)), kind)
         same = dict.fromkeys(("words", "characters", "tokens"), len(text))
         counts[split] = {"lines": len(lines), **same, "types": len(set(text)), "unk": 0}
-    dictionary.save(str(folder / "bin" / "dict.txt"))
+    dictionary.save(str(folder / "bin" / dictionary_name()))
     return {"unit": "character", "splits": counts, "dictionary": len(dictionary), **written(folder, documents)}
