@@ -28,7 +28,7 @@ from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.report.panels.training import trainings
-from gpam_suite.report.plotting import render
+from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import PUBLISH
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
@@ -36,13 +36,15 @@ from gpam_suite.report.tuning_grid import grids, search_curves
 from gpam_suite.stats import perturbed
 from gpam_suite.stats.aggregate import Aggregate, aggregate, read_aggregates
 from gpam_suite.stats.bootstrap import checked_scores
-from gpam_suite.stats.claim import as_json, compared, findings
+from gpam_suite.stats.claim import Finding, as_json, compared, findings
 from gpam_suite.stats.comparisons import comparisons
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
-OF_CLAIM = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
+LOOKED_INTO = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
+DRAWN_OF_CLAIM = (*LOOKED_INTO, "curves", "perturbed", "perturbed-table")
+_WAITS = "Drawn when all seeds of the plan are there and were looked into.\n"
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
 
@@ -149,34 +151,18 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         **{published / "comparisons" / f"{name}.json": as_json(one) for name, one in whole.items()},
     }
     old = {record["recipe"] for found in before for record in found.records}
-    waits = "Drawn when all seeds of the plan are there and were looked into.\n"
-    tables = grids(published)
-    tuned, recent = (
-        "\n".join(text for (_, recipe), text in tables.items() if (recipe in old) is early_ones)
-        for early_ones in (True, False)
-    )
     parts = {
         **early.tables(titles, before, published),
-        "early-tuning": tuned,
-        "tuning": recent or "None is published yet.\n",
+        **_of_searches(published, old),
         "verdicts": verdicts(said),
         **claim_parts(shown, said),
-        **{
-            f"{kind}-{name}": waits for name in titles for kind in (*OF_CLAIM, "curves", "perturbed", "perturbed-table")
-        },
+        **dict.fromkeys((f"{kind}-{name}" for name in titles for kind in DRAWN_OF_CLAIM), _WAITS),
     }
-    figures = [
-        search_curves(published, old),
-        claimed_gains(whole),
-    ]
-    for found in shown.values():
-        if one := whole.get(found.experiment):
-            row = found.row_of(one.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
-            figures.append(trainings(found, one, f"curves-{found.experiment}"))
-            figures += [plot(found, row, analyses, f"{kind}-{found.experiment}") for kind, plot in OF_CLAIM.items()]
-            if noise := perturbed.find(published, found):
-                parts[f"perturbed-table-{found.experiment}"] = perturbed_section.table(noise)
-                figures.append(perturbed_section.plot(noise, f"perturbed-{found.experiment}", PUBLISH))
+    figures = [search_curves(published, old), claimed_gains(whole)]
+    for name, one in whole.items():
+        tables, drawn = _of_claim(shown[name], one, analyses, published)
+        parts |= tables
+        figures += drawn
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(pages)}
     asked = {match[3] for text in texts.values() for match in PART.finditer(text)}
     drawn = [plot for plot in figures if plot and plot.name in asked]
@@ -189,6 +175,28 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         }
         files[page] = filled(text, parts | captioned, page)
     return files
+
+
+def _of_searches(published: Path, old: Collection[str]) -> dict[str, str]:
+    """The tables of the searches, those of recipes of early training (``old``) apart."""
+    before, recent = [], []
+    for (_, recipe), text in grids(published).items():
+        (before if recipe in old else recent).append(text)
+    return {"early-tuning": "\n".join(before), "tuning": "\n".join(recent) or "None is published yet.\n"}
+
+
+def _of_claim(
+    found: Aggregate, said: Finding, analyses: Mapping[Path, Any], published: Path
+) -> tuple[dict[str, str], list[Plot | None]]:
+    """The tables and figures that need all seeds of a claim's model: its trainings, and what was looked into."""
+    name = found.experiment
+    row = found.row_of(said.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
+    figures = [trainings(found, said, f"curves-{name}")]
+    figures += [plot(found, row, analyses, f"{kind}-{name}") for kind, plot in LOOKED_INTO.items()]
+    if not (noise := perturbed.find(published, found)):
+        return {}, figures
+    figures.append(perturbed_section.plot(noise, f"perturbed-{name}", PUBLISH))
+    return {f"perturbed-table-{name}": perturbed_section.table(noise)}, figures
 
 
 def stale(files: Iterable[Path], published: Path = PUBLISHED) -> list[Path]:
