@@ -176,9 +176,6 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     from gpam_fairseq.models import check_heads
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
-    from fairseq.registry import REGISTRIES
-    from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
     from gpam.attention import options_of
     from gpam.attention.functional import checked_backend
@@ -205,14 +202,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     tree["common"]["seed"] = cfg.seed
     if precision(cfg) in HALF:
         tree["common"][precision(cfg)] = True
-    known = {"model": {**MODEL_DATACLASS_REGISTRY, **ARCH_MODEL_NAME_REGISTRY}, "task": TASK_DATACLASS_REGISTRY}
-    known |= {group: registry["dataclass_registry"] for group, registry in REGISTRIES.items()}
-    for group, node in tree.items():
-        name = node.get("_name") if isinstance(node, dict) else None
-        if name is not None and group in known and (not isinstance(name, str) or name not in known[group]):
-            raise UsageError(
-                f"fairseq.{group}._name: fairseq knows no {group} '{name}'{did_you_mean(name, known[group])}"
-            )
+    _check_names(tree)
     try:
         complete = OmegaConf.merge(OmegaConf.structured(FairseqConfig), tree)
         add_defaults(complete)
@@ -230,6 +220,22 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     checked_backend(complete.model.get("attention_backend", "auto"))
     OmegaConf.set_struct(complete, True)
     return complete
+
+
+def _check_names(tree: dict[str, Any]) -> None:
+    """Refuse a ``_name`` that nothing is registered under: fairseq would fail without naming the option."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    known = {"model": {**MODEL_DATACLASS_REGISTRY, **ARCH_MODEL_NAME_REGISTRY}, "task": TASK_DATACLASS_REGISTRY}
+    known |= {group: registry["dataclass_registry"] for group, registry in REGISTRIES.items()}
+    for group, node in tree.items():
+        name = node.get("_name") if isinstance(node, dict) else None
+        if name is not None and group in known and (not isinstance(name, str) or name not in known[group]):
+            raise UsageError(
+                f"fairseq.{group}._name: fairseq knows no {group} '{name}'{did_you_mean(name, known[group])}"
+            )
 
 
 def _check_ranges(complete: DictConfig) -> None:

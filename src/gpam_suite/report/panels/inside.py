@@ -75,13 +75,7 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         over_training.set_xlabel("Updates")
         over_training.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
         if parallel:
-            first, *_ = looked[row]
-            modules = [f"{_LETTERS[module['role']]}{module['layer'] + 1}" for module in in_order(first["modules"])]
-            for axes in (lambdas, sums, negative, by_module):
-                axes.set_xticks(range(1, 1 + len(modules)), modules)
-            behind = {_LETTERS[stack]: len(own["residual"]) for stack, own in first["streams"].items()}
-            layers = [f"{letter}{layer}" for letter, count in behind.items() for layer in range(count)]
-            residual.set_xticks(range(len(layers)), layers)
+            _name_places((lambdas, sums, negative, by_module), residual, looked[row][0])
         legend_below(figure)
 
     what = (
@@ -98,6 +92,16 @@ def inside_models(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], 
         )
     what += FROM_RECORDS
     return Plot(name, what, 6.6, paint)
+
+
+def _name_places(by_module: Iterable[Axes], by_layer: Axes, analysis: Mapping[str, Any]) -> None:
+    """Letters of the stacks at the modules and layers of a model that has several."""
+    modules = [f"{_LETTERS[module['role']]}{module['layer'] + 1}" for module in in_order(analysis["modules"])]
+    for axes in by_module:
+        axes.set_xticks(range(1, 1 + len(modules)), modules)
+    behind = {_LETTERS[stack]: len(own["residual"]) for stack, own in analysis["streams"].items()}
+    layers = [f"{letter}{layer}" for letter, count in behind.items() for layer in range(count)]
+    by_layer.set_xticks(range(len(layers)), layers)
 
 
 def _over_training(records: Iterable[Record]) -> tuple[list[int], Seeds]:
