@@ -43,7 +43,7 @@ from gpam_suite.stats.tuning import FOLDER as TUNING
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
 LOOKED_INTO = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
-DRAWN_OF_CLAIM = (*LOOKED_INTO, "curves", "perturbed", "perturbed-table")
+DRAWN_OF_CLAIM = (*LOOKED_INTO, "curves", "schedules", "perturbed", "perturbed-table")
 _WAITS = "Drawn when all seeds of the plan are there and were looked into.\n"
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
@@ -192,6 +192,8 @@ def _of_claim(
     name = found.experiment
     row = found.row_of(said.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
     figures = [trainings(found, said, f"curves-{name}")]
+    if stretched := said.claim.schedules:
+        figures.append(trainings(found, said, f"schedules-{name}", [said.claim.model, *stretched]))
     figures += [plot(found, row, analyses, f"{kind}-{name}") for kind, plot in LOOKED_INTO.items()]
     if not (noise := perturbed.find(published, found)):
         return {}, figures

@@ -59,6 +59,11 @@ class Row:
         return self.overrides_label == DEFAULT_OPTIONS
 
     @property
+    def arm(self) -> str:
+        """What plans and ``configs/claims.yaml`` call it: the model, and the options that are not its file's."""
+        return self.model if self.has_default_options else f"{self.model} ({self.overrides_label})"
+
+    @property
     def records(self) -> tuple[Record, ...]:
         return tuple(sorted(self.finished + self.lost, key=lambda record: record["seed"]))
 

@@ -50,6 +50,7 @@ class Claim:
     smallest_effect: dict[str, float] | float | None = None
     pairs: list[tuple[str, str]] = field(default_factory=list)
     seeds_of: dict[str, int] = field(default_factory=dict)
+    schedules: list[str] = field(default_factory=list)
     part_of: str | None = None
     extension: dict[str, Any] | None = None
 
@@ -74,7 +75,7 @@ class Claim:
         return replace(aggregate, rows=left, baseline=baseline if baseline in left else None)
 
     def _cut(self, row: Row) -> Row:
-        most = self.seeds_for(_name(row))
+        most = self.seeds_for(row.arm)
         finished, lost = (tuple(run for run in ended if 1 <= run["seed"] <= most) for ended in (row.finished, row.lost))
         return replace(row, finished=finished, lost=lost)
 
@@ -183,7 +184,7 @@ def compared(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
     found = said.get(aggregate.experiment)
     arms = {arm for one in found.comparisons for arm in (one.model, one.other)} if found and found.whole else ()
     planned = found.claim.planned(aggregate) if found else aggregate
-    return replace(planned, rows=tuple(row for row in planned.rows if _name(row) in arms))
+    return replace(planned, rows=tuple(row for row in planned.rows if row.arm in arms))
 
 
 def held_back(aggregate: Aggregate, said: Mapping[str, Finding]) -> Aggregate:
@@ -202,8 +203,8 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     if primary is None:
         return None
     both = model, baseline = _both(claim, planned)
-    arms = [row for row in planned.rows if row not in both and _whole(row, claim.seeds_for(_name(row)))]
-    named = {_name(row): row for row in (model, *arms)}
+    arms = [row for row in planned.rows if row not in both and _whole(row, claim.seeds_for(row.arm))]
+    named = {row.arm: row for row in (model, *arms)}
     pairs = [(claim.model, control) for control in claim.controls] + claim.pairs
     others = [(row, baseline) for row in arms]
     others += [(named[one], named[other]) for one, other in pairs if one in named and other in named]
@@ -263,8 +264,8 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
     one, two = ({seed: _scale(metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
     gains = {seed: one[seed] - two[seed] for seed in seeds}
     return Comparison(
-        model=_name(row),
-        other=_name(other),
+        model=row.arm,
+        other=other.arm,
         labels=(row.label, other.label),
         means=tuple(fmean(found[seed] for seed in seeds) for found in (of_model, of_other)),
         gains=gains,
@@ -273,10 +274,6 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
         against_effect=equivalence(one, two, claim.effect(metric)),
         primary=primary,
     )
-
-
-def _name(row: Row) -> str:
-    return row.model if row.has_default_options else f"{row.model} ({row.overrides_label})"
 
 
 def _corrected(said: Mapping[str, Finding]) -> dict[str, Finding]:

@@ -1,6 +1,6 @@
 """The figure of a claim's trainings: validation, and what a model is ahead of softmax by at each of them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,11 +15,11 @@ from gpam_suite.stats.claim import Finding, share_lower
 from gpam_suite.stats.curves import Curve, learning_curve, title
 
 
-def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
-    """Of softmax and those of :data:`MODELS` that ``said`` compares; None where a side was not validated twice."""
+def trainings(aggregate: Aggregate, said: Finding, name: str, arms: Collection[str] = MODELS) -> Plot | None:
+    """Of softmax and those of ``arms`` that ``said`` compares; None where a side was not validated twice."""
     baseline = aggregate.baseline
     compared = {one.model for one in said.comparisons}
-    drawn = filter(None, (aggregate.row_of(model, seeds=1) for model in MODELS if model in compared))
+    drawn = (row for row in aggregate.rows if row.arm in arms and row.arm in compared and row is not baseline)
     curves = {row: curve for row in (baseline, *drawn) if (curve := learning_curve(row))}
     if baseline not in curves or len(curves) < 2:
         return None
