@@ -48,8 +48,8 @@ def test_every_part_of_the_plan_composes(part):
     assert all(name.startswith("tune_") for name in names) == (PLAN[part].get("folder") == "tuning")
 
 
-def test_every_arm_that_a_claim_compares_is_trained_with_as_many_seeds():
-    """No name in ``configs/claims.yaml`` is misspelt: an arm that is not there would be left out unsaid."""
+def arms_of_the_plan():
+    """Experiment and arm, as tables name it, to its seeds."""
     trained: dict[tuple[str, str], set[int]] = {}
     lines = [line for part in PLAN.values() for line in part["multiruns"]]
     for words in itertools.chain.from_iterable(map(evidence.overrides_of, lines)):
@@ -61,12 +61,30 @@ def test_every_arm_that_a_claim_compares_is_trained_with_as_many_seeds():
         arm = f"{given['model']} ({options})" if options else given["model"]
         experiment = given.get("experiment_name", given.get("experiment", ""))
         trained.setdefault((experiment, arm), set()).add(int(given["seed"]))
+    return trained
+
+
+def test_every_arm_that_a_claim_compares_is_trained_with_as_many_seeds():
+    """No name in ``configs/claims.yaml`` is misspelt: an arm that is not there would be left out unsaid."""
+    trained = arms_of_the_plan()
     for claim in read_claims().values():
         also = claim.extension["also"] if claim.extension else []
         arms = {BASELINE, claim.model, *claim.controls, *itertools.chain(*claim.pairs), *claim.seeds_of, *also}
         for arm in arms:
             wanted = set(range(1, claim.seeds_for(arm) + 1))
             assert trained.get((claim.experiment, arm), set()) >= wanted, (claim.experiment, arm)
+
+
+def test_every_secondary_comparison_of_a_plan_is_counted():
+    """Each arm with softmax, each control and pair: of a claim and of its parts, whose first comparison is one too."""
+    trained, everything = arms_of_the_plan(), read_claims().values()
+    for claim in (one for one in everything if not one.part_of):
+        count = -1  # the primary comparison
+        for one in (claim, *(part for part in everything if part.part_of == claim.experiment)):
+            arms = {arm for experiment, arm in trained if experiment == one.experiment} - {BASELINE}
+            assert one.model in arms
+            count += len(arms) + len(one.controls) + len(one.pairs)
+        assert claim.secondary == count, claim.experiment
 
 
 @pytest.mark.parametrize("part", ["ptb_longer", "ptb_longer_dagpam", "multi30k_longer"])

@@ -120,8 +120,8 @@ def _tests(found: Finding) -> str:
     how = (
         f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of t tests paired over the seeds that both have: "
         f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
-        "either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all secondary "
-        "comparisons that this experiment and its parts have made so far.\n"
+        f"either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all "
+        f"{found.claim.secondary} secondary comparisons of the plan: one that is not made yet counts with p = 1.\n"
     )
     if found.claim.part_of:
         how = "Read like the table of its plan.\n"

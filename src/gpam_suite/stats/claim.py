@@ -38,7 +38,8 @@ _SEEDS_OF_OTHERS = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """What a plan fixes of an experiment before its runs: its entry in ``configs/claims.yaml``."""
+    """What a plan fixes of an experiment before its runs: its entry in ``configs/claims.yaml``. ``secondary`` is how
+    many secondary comparisons the plan and its parts make in all."""
 
     experiment: str
     title: str
@@ -51,6 +52,7 @@ class Claim:
     pairs: list[tuple[str, str]] = field(default_factory=list)
     seeds_of: dict[str, int] = field(default_factory=dict)
     schedules: list[str] = field(default_factory=list)
+    secondary: int = 0
     part_of: str | None = None
     extension: dict[str, Any] | None = None
 
@@ -106,7 +108,7 @@ class Gate:
 class Comparison:
     """``model`` against ``other``: over the seeds that both finished the mean score of each, and the gains by seed;
     their mean and its test against no gain, and those against ``D`` on either side. ``holm`` is the p value of a
-    secondary comparison, corrected over all that its plan has made so far; None of the primary."""
+    secondary comparison, corrected over all of its plan; None of the primary."""
 
     model: str
     other: str
@@ -128,7 +130,7 @@ class Comparison:
 class Finding:
     """All that is said of a claim. The first comparison is that of its model with softmax; until that has the plan's
     seeds, ``verdict`` is None and ``inside`` and ``weights`` are empty. The others are left out until their arm has its
-    own; ``lost`` counts those of which no seed finished."""
+    own."""
 
     claim: Claim
     metric: str
@@ -136,7 +138,6 @@ class Finding:
     verdict: str | None
     gate: Gate
     comparisons: tuple[Comparison, ...]
-    lost: int
     inside: tuple[QuantityInside, ...]
     weights: tuple[Weights, ...]
 
@@ -221,7 +222,6 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
         verdict=said,
         gate=trained,
         comparisons=(primary, *filter(None, found)),
-        lost=found.count(None),
         inside=inside(analyses, planned, model) if whole else (),
         weights=weights(analyses, shown),
     )
@@ -277,13 +277,15 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
 
 
 def _corrected(said: Mapping[str, Finding]) -> dict[str, Finding]:
-    """With Holm's correction over all secondary comparisons that a plan has made: those of a claim and of its parts."""
+    """With Holm's correction over all secondary comparisons of a plan, those of a claim and of its parts: one that is
+    not made yet, or never can be, counts with p = 1. So what joins later hardly moves the others."""
     families: dict[str, dict[tuple[str, int], float | None]] = {}
     for name, found in said.items():
         if found.whole:
             tests = {(name, index): one.gain.p_value for index, one in enumerate(found.comparisons) if not one.primary}
-            tests |= {(name, -1 - index): None for index in range(found.lost)}
             families.setdefault(found.claim.part_of or name, {}).update(tests)
+    for plan, tests in families.items():
+        tests |= {(plan, -index): None for index in range(1, read_claims()[plan].secondary - len(tests) + 1)}
     corrected = {key: p_value for family in families.values() for key, p_value in holm(family).items()}
     return {
         name: replace(
