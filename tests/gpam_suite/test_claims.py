@@ -233,6 +233,41 @@ def test_the_figure_of_trainings_shows_how_far_ahead_each_seed_is(tmp_path):
     assert paper.get_ydata()[0] == pytest.approx(100 * (1 - 106.38 / 108.26))
 
 
+def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
+    """Softmax falls as ``u ** -0.5``: of a lead g, g - 0.5 ln r is left where an update costs r times as much."""
+    gains, ratio = {1: 0.02, 2: 0.05, 3: 0.08}, 1.2
+    held = {"fairseq__lr_scheduler__phase_ratio": [0.1, 0.6, 0.3], "fairseq__optimization__max_update": 1000}
+    for model in ("softmax", "dagpam_trainable"):
+        ours = model != "softmax"
+        flops = {"train_per_token": 600_000 * (ratio if ours else 1)}
+        made = [
+            make_record(experiment="lm_ptb_long", model=model, seed=seed, updates=1000, flops=flops) for seed in gains
+        ]
+        for record in store(tmp_path, *made):
+            add_config(record, **held)
+            for update in range(100, 1100, 100):  # at the rate's fall daGPAM's lead is another, and plays no part
+                lead = ours * (1.0 if update > 500 or update < 250 else gains[record["seed"]])
+                value = 900 * (update**-0.5 if update <= 700 else 0.1) * math.exp(-lead)
+                append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": value})
+    (aggregate,) = read_aggregates(tmp_path)
+    row, softmax = aggregate.row_of("dagpam_trainable"), aggregate.baseline
+    lead = curves.at_equal_work(row, softmax)
+    assert lead.seeds == [1, 2, 3] and lead.ratio == pytest.approx(ratio)
+    for found, mean in ((lead.updates, 0.05), (lead.work, 0.05 - 0.5 * math.log(ratio))):
+        assert found.estimate == pytest.approx(mean)
+        half = stats.t.ppf(0.975, 2) * 0.03 / math.sqrt(3)
+        assert (found.low, found.high) == pytest.approx((mean - half, mean + half))
+    said = claims.findings(tmp_path, [aggregate])
+    shown = f"{100 * claims.share_lower(lead.work.estimate):+.2f} % ["
+    for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts
+        table = claim_parts({"lm_ptb_long": aggregate}, said)[f"work-{plan}"]
+        assert shown in table and "three times as long: dagpam_trainable over Softmax" in table
+    for record in (*softmax.finished, *row.finished):
+        add_config(record)  # a rate that is not held
+    (again,) = read_aggregates(tmp_path)
+    assert curves.at_equal_work(again.row_of("dagpam_trainable"), again.baseline) is None
+
+
 NOISE = [0.003, -0.004, 0.001, 0.005, -0.002, -0.003, 0.0]
 
 

@@ -1,6 +1,6 @@
 """The main table, and what is said of each claim, as :mod:`gpam_suite.stats.claim` has it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -14,9 +14,10 @@ from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, short_table
-from gpam_suite.stats.aggregate import Aggregate
+from gpam_suite.stats.aggregate import BASELINE, Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
-from gpam_suite.stats.curves import scored_update
+from gpam_suite.stats.curves import at_equal_work, scored_update
+from gpam_suite.stats.over_seeds import Difference
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
@@ -65,7 +66,8 @@ def _from_to(baseline: float, model: float) -> str:
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
     """Of each claim ``claim-<experiment>``, how it stands; ``comparisons-``, all its tests; ``scores-``, its models;
     ``second-test-``, their scores on a second test set; ``controls-``, each beside softmax and the model;
-    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model.
+    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model;
+    ``work-``, the leads at equal work of the plan and its parts.
     ``shown`` is by experiment what may be :func:`compared`."""
     waits = {"claim": "No seed of softmax and the model is finished yet.\n"}
     waits |= dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
@@ -73,6 +75,7 @@ def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> 
     for name in read_claims():
         made = waits | (_texts(said[name], shown[name]) if name in said else {})
         parts |= {f"{kind}-{name}": text for kind, text in made.items()}
+        parts[f"work-{name}"] = _at_equal_work(name, shown, said)
     return parts
 
 
@@ -198,11 +201,40 @@ def _others(found: Finding) -> str:
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:
     """A gain with its interval, and its corrected p value."""
-    return (_interval(found, one), _corrected(one)) if one else (MISSING, MISSING)
+    return (_interval(found, one.gain), _corrected(one)) if one else (MISSING, MISSING)
 
 
 def _corrected(one: Comparison) -> str:
     return "primary" if one.primary else p_number(one.holm)
+
+
+def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> str:
+    """The model against softmax, in the plan and its parts, and where both had another schedule."""
+    lines = []
+    for name, found in said.items():
+        if not (found.whole and plan in (name, found.claim.part_of)):
+            continue
+        rows = {row.arm: row for row in shown[name].rows}
+        pairs = [(found.claim.model, BASELINE), *(pair for pair in found.claim.pairs if _is_stretched(found, pair))]
+        for arms in pairs:
+            row, other = (rows.get(arm) for arm in arms)
+            if lead := row and other and at_equal_work(row, other):
+                gains = (_interval(found, one) for one in (lead.updates, lead.work))
+                what = f"{found.claim.title}: {row.label} over {other.label}"
+                lines.append([what, str(len(lead.seeds)), *gains, number(lead.ratio, 3)])
+    if not lines:
+        return "Made when all seeds of the plan are there, of schedules that hold the learning rate.\n"
+    how = (
+        "Of validation perplexity, while the learning rate is held and from a quarter of training on, a mean over the "
+        "validations. At equal work softmax is read as many updates later as the other's update costs more FLOPs "
+        "(masked keys counted). Not planned, not corrected.\n"
+    )
+    head = ["Lead", "Seeds", "At equal updates [95 %]", "At equal work [95 %]", "Work of an update ×"]
+    return f"{how}\n{markdown(head, lines)}"
+
+
+def _is_stretched(found: Finding, pair: Collection[str]) -> bool:
+    return set(pair) <= set(found.claim.schedules)
 
 
 def _inside(found: Finding) -> str:
@@ -242,7 +274,7 @@ def _standing(found: Finding) -> list[str]:
     p_value = first.gain.p_value if first.primary else first.holm
     tested = "" if p_value is None else f", {formatting.p_value(p_value)}{'' if first.primary else ' corrected'}"
     own, baseline = first.means
-    gain = f"{_interval(found, first)}{tested}, {_seeds(found)}"
+    gain = f"{_interval(found, first.gain)}{tested}, {_seeds(found)}"
     return [_from_to(baseline, own), gain, found.verdict, trained]
 
 
@@ -256,7 +288,7 @@ def _row(found: Finding, one: Comparison) -> list[str]:
     return [
         *one.labels,
         str(len(one.seeds)),
-        _interval(found, one),
+        _interval(found, one.gain),
         p_number(one.gain.p_value),
         _corrected(one),
         p_number(None if tests is None else tests.p_above),
@@ -271,6 +303,6 @@ def _gain(found: Finding, value: float | None) -> str:
     return formatting.percent(share_lower(value)) if found.metric in LOWER_IS_BETTER else signed(value)
 
 
-def _interval(found: Finding, one: Comparison) -> str:
-    bounds = f" [{_gain(found, one.gain.low)}, {_gain(found, one.gain.high)}]" if one.gain.low is not None else ""
-    return f"{_gain(found, one.gain.estimate)}{bounds}"
+def _interval(found: Finding, one: Difference) -> str:
+    bounds = f" [{_gain(found, one.low)}, {_gain(found, one.high)}]" if one.low is not None else ""
+    return f"{_gain(found, one.estimate)}{bounds}"

@@ -1,4 +1,4 @@
-"""Learning curves over seeds, from the histories of the runs."""
+"""Learning curves over seeds, from the histories of the runs, and what a model is ahead by at equal work."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,7 +8,12 @@ import numpy as np
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record, read_history
 from gpam_suite.records.history_rows import best_validation
+from gpam_suite.records.settings import all_settings
 from gpam_suite.stats.aggregate import Row
+from gpam_suite.stats.over_seeds import Difference, difference
+
+_BEFORE = 0.25
+"""Share of training that is left out of :func:`at_equal_work`: there the curves are steepest and a lead still grows."""
 
 
 def title(task: str) -> str:
@@ -57,3 +62,53 @@ def learning_curve(row: Row) -> Curve | None:
     if len(shared) < 2:
         return None
     return Curve(np.array(shared), np.array([[one[update] for update in shared] for one in seeds]))
+
+
+class Lead(NamedTuple):
+    """What a model is ahead by, in ``ln PPL`` over ``seeds``, while the learning rate is held: at equal ``updates``,
+    and at equal ``work``, where its update costs ``ratio`` times the other's FLOPs."""
+
+    seeds: list[int]
+    updates: Difference
+    work: Difference
+    ratio: float
+
+
+def at_equal_work(row: Row, other: Row) -> Lead | None:
+    """``mean over u of ln PPL(other, u r) - ln PPL(row, u)`` of each seed, ``r`` the ratio of FLOPs, and the same with
+    1 for ``r``. ``u`` are the validations of ``row`` from a quarter of training on whose ``u r`` lies within those of
+    ``other`` before its rate falls; between them its curve is straight in ``ln u`` and ``ln PPL``.
+
+    Only while the rate is held do two models at equal work stand at the same rate. None without such validations, or
+    for a schedule that does not hold the rate (fairseq's ``tri_stage`` does).
+    """
+    own, base, ratio = learning_curve(row), learning_curve(other), _work_ratio(row, other)
+    seeds = sorted(set(row.seeds) & set(other.seeds))
+    falls = _rate_falls(other)
+    if not (own and base and ratio and falls and seeds):
+        return None
+    held = base.updates <= falls
+    first = _BEFORE * row.finished[0]["updates"]
+    read = (own.updates >= first) & (own.updates * ratio <= max(base.updates[held], default=0))
+    if not read.any():
+        return None
+
+    def ahead(seed: int, factor: float) -> float:
+        mine, its = (np.log(curve.values[one.seeds.index(seed)]) for curve, one in ((own, row), (base, other)))
+        at = np.interp(np.log(own.updates[read] * factor), np.log(base.updates[held]), its[held])
+        return float(np.mean(at - mine[read]))
+
+    found = (difference({seed: ahead(seed, by) for seed in seeds}, dict.fromkeys(seeds, 0.0)) for by in (1.0, ratio))
+    return Lead(seeds, *found, ratio)
+
+
+def _work_ratio(row: Row, other: Row) -> float | None:
+    own, base = (one.mean("flops", "train_per_token") for one in (row, other))
+    return own / base if own and base else None
+
+
+def _rate_falls(row: Row) -> float | None:
+    """The update at which a schedule that holds its rate begins to lower it."""
+    settings = all_settings(row.finished[0])
+    phases = settings.get("fairseq.lr_scheduler.phase_ratio")
+    return phases and (phases[0] + phases[1]) * settings["fairseq.optimization.max_update"]
