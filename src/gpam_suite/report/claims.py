@@ -1,6 +1,6 @@
 """The main table, and what is said of each claim, as :mod:`gpam_suite.stats.claim` has it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -14,7 +14,7 @@ from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, short_table
-from gpam_suite.stats.aggregate import BASELINE, Aggregate
+from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
 from gpam_suite.stats.curves import at_equal_work, scored_update
 from gpam_suite.stats.over_seeds import Difference
@@ -215,8 +215,7 @@ def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str,
         if not (found.whole and plan in (name, found.claim.part_of)):
             continue
         rows = {row.arm: row for row in shown[name].rows}
-        pairs = [(found.claim.model, BASELINE), *(pair for pair in found.claim.pairs if _is_stretched(found, pair))]
-        for arms in pairs:
+        for arms in found.claim.by_schedule:
             row, other = (rows.get(arm) for arm in arms)
             if lead := row and other and at_equal_work(row, other):
                 gains = (_interval(found, one) for one in (lead.updates, lead.work))
@@ -231,10 +230,6 @@ def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str,
     )
     head = ["Lead", "Seeds", "At equal updates [95 %]", "At equal work [95 %]", "Work of an update ×"]
     return f"{how}\n{markdown(head, lines)}"
-
-
-def _is_stretched(found: Finding, pair: Collection[str]) -> bool:
-    return set(pair) <= set(found.claim.schedules)
 
 
 def _inside(found: Finding) -> str:

@@ -27,7 +27,7 @@ from gpam_suite.report.claims import claim_parts, verdicts
 from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
-from gpam_suite.report.panels.training import trainings
+from gpam_suite.report.panels.training import by_schedule, trainings
 from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import PUBLISH
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
@@ -191,9 +191,7 @@ def _of_claim(
     """The tables and figures that need all seeds of a claim's model: its trainings, and what was looked into."""
     name = found.experiment
     row = found.row_of(said.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
-    figures = [trainings(found, said, f"curves-{name}")]
-    if stretched := said.claim.schedules:
-        figures.append(trainings(found, said, f"schedules-{name}", [said.claim.model, *stretched]))
+    figures = [trainings(found, said, f"curves-{name}"), by_schedule(found, said, f"schedules-{name}")]
     figures += [plot(found, row, analyses, f"{kind}-{name}") for kind, plot in LOOKED_INTO.items()]
     if not (noise := perturbed.find(published, found)):
         return {}, figures

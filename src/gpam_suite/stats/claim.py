@@ -51,10 +51,15 @@ class Claim:
     smallest_effect: dict[str, float] | float | None = None
     pairs: list[tuple[str, str]] = field(default_factory=list)
     seeds_of: dict[str, int] = field(default_factory=dict)
-    schedules: list[str] = field(default_factory=list)
+    schedules: list[tuple[str, str]] = field(default_factory=list)
     secondary: int = 0
     part_of: str | None = None
     extension: dict[str, Any] | None = None
+
+    @property
+    def by_schedule(self) -> list[tuple[str, str]]:
+        """The model and softmax, by the recipe's schedule and by each other one that both were trained by."""
+        return [(self.model, BASELINE), *self.schedules]
 
     @property
     def asked_about(self) -> frozenset[str]:

@@ -1,8 +1,7 @@
-"""The figure of a claim's trainings: validation, and what a model is ahead of softmax by at each of them."""
-
-from collections.abc import Collection, Iterator
+"""The figures of a claim's trainings: validation, and what a model is ahead of softmax by at each of them."""
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.records.metrics import LOWER_IS_BETTER
@@ -15,11 +14,11 @@ from gpam_suite.stats.claim import Finding, share_lower
 from gpam_suite.stats.curves import Curve, learning_curve, title
 
 
-def trainings(aggregate: Aggregate, said: Finding, name: str, arms: Collection[str] = MODELS) -> Plot | None:
-    """Of softmax and those of ``arms`` that ``said`` compares; None where a side was not validated twice."""
+def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
+    """Of softmax and those of :data:`MODELS` that ``said`` compares; None where a side was not validated twice."""
     baseline = aggregate.baseline
     compared = {one.model for one in said.comparisons}
-    drawn = (row for row in aggregate.rows if row.arm in arms and row.arm in compared and row is not baseline)
+    drawn = filter(None, (aggregate.row_of(model, seeds=1) for model in MODELS if model in compared))
     curves = {row: curve for row in (baseline, *drawn) if (curve := learning_curve(row))}
     if baseline not in curves or len(curves) < 2:
         return None
@@ -30,11 +29,10 @@ def trainings(aggregate: Aggregate, said: Finding, name: str, arms: Collection[s
             band(perplexity, curve.updates, curve.values, look_of(aggregate, row), row.label)
         logarithmic(perplexity.yaxis)
         perplexity.set_title(f"{title(aggregate.task)} (log scale)")
-        for row, gains in _ahead(aggregate, curves):
+        for row in (row for row in curves if row is not baseline):
+            gains = _ahead((row, curves[row]), (baseline, curves[baseline]))
             band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
-        ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
-        if said.claim.paper and aggregate.metric in LOWER_IS_BETTER:  # other claims' effects are not per token
-            ahead.axhline(100 * share_lower(said.effect), **effect_line(said.claim))
+        _reference_lines(ahead, aggregate, said)
         ahead.set_title("Percent below softmax of the same seed")
         for axes in (perplexity, ahead):
             axes.set_xlabel("Updates")
@@ -48,14 +46,45 @@ def trainings(aggregate: Aggregate, said: Finding, name: str, arms: Collection[s
     return Plot(name, what, 3.4, paint)
 
 
-def _ahead(aggregate: Aggregate, curves: dict[Row, Curve]) -> Iterator[tuple[Row, Curve]]:
-    """Of each row but softmax's, by how many percent it is lower, seed by seed, where both validated."""
-    base = aggregate.baseline
-    for row in (row for row in curves if row is not base):
-        seeds = sorted(set(row.seeds) & set(base.seeds))
-        updates = sorted(set(curves[row].updates) & set(curves[base].updates))
-        own, softmax = (
-            curves[one].values[np.ix_([one.seeds.index(seed) for seed in seeds], np.isin(curves[one].updates, updates))]
-            for one in (row, base)
-        )
-        yield row, Curve(np.array(updates), 100 * share_lower(np.log(softmax / own)))
+def by_schedule(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
+    """What the claim's model is ahead of softmax by, each schedule for itself; None where there is only one."""
+    rows = {row.arm: row for row in aggregate.rows}
+    pairs = [(rows[one], rows[other]) for one, other in said.claim.by_schedule if {one, other} <= rows.keys()]
+    curves = {row: curve for pair in pairs for row in pair if (curve := learning_curve(row))}
+    pairs = [(row, other) for row, other in pairs if row in curves and other in curves]
+    if len(pairs) < 2:
+        return None
+
+    def paint(figure: Figure) -> None:
+        ahead = figure.subplots()
+        for row, other in pairs:
+            gains = _ahead((row, curves[row]), (other, curves[other]))
+            band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
+        _reference_lines(ahead, aggregate, said)
+        ahead.set_title("Percent below softmax of the same seed and schedule")
+        ahead.set_xlabel("Updates")
+        legend_below(figure)
+
+    what = (
+        f"{said.claim.title}, each schedule for itself. By how much validation perplexity is below softmax's of the "
+        f"same seed and schedule: mean (line) and range (band) over seeds; a mark is a validation. {FROM_RECORDS}"
+    )
+    return Plot(name, what, 2.9, paint)
+
+
+def _reference_lines(ahead: Axes, aggregate: Aggregate, said: Finding) -> None:
+    """No gain, and the paper's."""
+    ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
+    if said.claim.paper and aggregate.metric in LOWER_IS_BETTER:  # other claims' effects are not per token
+        ahead.axhline(100 * share_lower(said.effect), **effect_line(said.claim))
+
+
+def _ahead(own: tuple[Row, Curve], other: tuple[Row, Curve]) -> Curve:
+    """By how many percent a row is lower than another, seed by seed, where both validated."""
+    seeds = sorted(set(own[0].seeds) & set(other[0].seeds))
+    updates = sorted(set(own[1].updates) & set(other[1].updates))
+    lower, base = (
+        curve.values[np.ix_([row.seeds.index(seed) for seed in seeds], np.isin(curve.updates, updates))]
+        for row, curve in (own, other)
+    )
+    return Curve(np.array(updates), 100 * share_lower(np.log(base / lower)))
