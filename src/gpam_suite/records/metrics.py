@@ -36,6 +36,8 @@ LOWER_IS_BETTER = {
     "test_misaligned_pieces",
     "second_test_ter",
 }
+IN_PERCENT = {"test_perplexity", "test_bits_per_character"}
+"""Of these a gain is a share of the score, of others a number of points."""
 
 
 def turned(metric: str, value: float) -> float:

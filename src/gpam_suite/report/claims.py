@@ -13,11 +13,10 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
-from gpam_suite.report.tables import difference_cell, short_table
+from gpam_suite.report.tables import difference_cell, gain_text, gain_with_interval, short_table
 from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims, share_lower
-from gpam_suite.stats.curves import at_equal_work, scored_update
-from gpam_suite.stats.over_seeds import Difference
+from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims
+from gpam_suite.stats.curves import scored_update
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
@@ -30,23 +29,25 @@ _WHAT = {
 
 
 def verdicts(said: Mapping[str, Finding]) -> str:
-    """A line for each row of the paper (``results/paper/dagpam.yaml``), then for each claim that is none of its rows;
-    behind each the whole parts of its plan. ``said`` is by experiment, the row's ``claim``; until there is one,
-    ``here`` of the row says how it stands."""
-    head = ["Experiment", "The paper: softmax → daGPAM", *_STANDING]
-    lines = []
+    """A line for each row of the paper (``results/paper/dagpam.yaml``) that a claim tests, then for each claim that is
+    none of its rows; behind each the whole parts of its plan, below them the paper's other rows. ``said`` is by
+    experiment, the row's ``claim``."""
+    lines, others = [], []
     for row in yaml.safe_load((PUBLISHED / "paper" / "dagpam.yaml").read_text(encoding="utf-8"))["rows"]:
         base, own, found = row["baseline"], row["dagpam"], said.get(row.get("claim"))
         paper = row.get("gain", MISSING)
         if base and own:
             gain = percent(1 - own / base) if row["metric"] == "perplexity" else signed(own - base)
             paper = f"{_from_to(base, own)} ({gain})"
-        lines.append([row["row"], paper, *(_standing(found) if found else [MISSING, MISSING, row["here"], MISSING])])
-        lines += _parts(said, row["claim"]) if found else []
+        if found:
+            lines += [[row["row"], paper, *_standing(found)], *_parts(said, row["claim"])]
+        else:
+            others.append(f"{row['row']}{'' if paper == MISSING else f', {paper}'}: {row['here']}")
     for name, found in said.items():
         if not (found.claim.paper or found.claim.part_of):
             lines += [_not_the_papers(found, " (not in the paper)"), *_parts(said, name)]
-    return markdown(head, lines)
+    table = markdown(["Experiment", "The paper: softmax → daGPAM", *_STANDING], lines)
+    return table + (f"\nThe paper's other rows: {'; '.join(others)}.\n" if others else "")
 
 
 def _parts(said: Mapping[str, Finding], plan: str) -> list[list[str]]:
@@ -66,8 +67,7 @@ def _from_to(baseline: float, model: float) -> str:
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
     """Of each claim ``claim-<experiment>``, how it stands; ``comparisons-``, all its tests; ``scores-``, its models;
     ``second-test-``, their scores on a second test set; ``controls-``, each beside softmax and the model;
-    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model;
-    ``work-``, the leads at equal work of the plan and its parts.
+    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model.
     ``shown`` is by experiment what may be :func:`compared`."""
     waits = {"claim": "No seed of softmax and the model is finished yet.\n"}
     waits |= dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
@@ -75,7 +75,6 @@ def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> 
     for name in read_claims():
         made = waits | (_texts(said[name], shown[name]) if name in said else {})
         parts |= {f"{kind}-{name}": text for kind, text in made.items()}
-        parts[f"work-{name}"] = _at_equal_work(name, shown, said)
     return parts
 
 
@@ -104,7 +103,7 @@ def _texts(found: Finding, shown: Aggregate) -> dict[str, str]:
 def _claim(found: Finding) -> str:
     """How it stands, and why it is or is not called trained."""
     claim, spread = found.claim, found.comparisons[0].spread
-    head, wanted = "Smallest effect of interest", _gain(found, found.effect)
+    head, wanted = "Smallest effect of interest", gain_text(found.metric, found.effect)
     if claim.paper:
         head, wanted = "The paper", f"{_from_to(**claim.paper)} ({wanted})"
     parts = [
@@ -119,7 +118,7 @@ def _claim(found: Finding) -> str:
 
 def _tests(found: Finding) -> str:
     """Every comparison, and how they were tested."""
-    effect = _gain(found, found.effect)
+    effect = gain_text(found.metric, found.effect)
     how = (
         f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of t tests paired over the seeds that both have: "
         f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
@@ -201,35 +200,11 @@ def _others(found: Finding) -> str:
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:
     """A gain with its interval, and its corrected p value."""
-    return (_interval(found, one.gain), _corrected(one)) if one else (MISSING, MISSING)
+    return (gain_with_interval(found.metric, one.gain), _corrected(one)) if one else (MISSING, MISSING)
 
 
 def _corrected(one: Comparison) -> str:
     return "primary" if one.primary else p_number(one.holm)
-
-
-def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> str:
-    """The model against softmax, in the plan and its parts, and where both had another schedule."""
-    lines = []
-    for name, found in said.items():
-        if not (found.whole and plan in (name, found.claim.part_of)):
-            continue
-        rows = {row.arm: row for row in shown[name].rows}
-        for arms in found.claim.by_schedule:
-            row, other = (rows.get(arm) for arm in arms)
-            if lead := row and other and at_equal_work(row, other):
-                gains = (_interval(found, one) for one in (lead.updates, lead.work))
-                what = f"{found.claim.title}: {row.label} over {other.label}"
-                lines.append([what, str(len(lead.seeds)), *gains, number(lead.ratio, 3)])
-    if not lines:
-        return "Made when all seeds of the plan are there, of schedules that hold the learning rate.\n"
-    how = (
-        "Of validation perplexity, while the learning rate is held and from a quarter of training on, a mean over the "
-        "validations. At equal work softmax is read as many updates later as the other's update costs more FLOPs "
-        "(masked keys counted). Not planned, not corrected.\n"
-    )
-    head = ["Lead", "Seeds", "At equal updates [95 %]", "At equal work [95 %]", "Work of an update ×"]
-    return f"{how}\n{markdown(head, lines)}"
 
 
 def _inside(found: Finding) -> str:
@@ -269,7 +244,7 @@ def _standing(found: Finding) -> list[str]:
     p_value = first.gain.p_value if first.primary else first.holm
     tested = "" if p_value is None else f", {formatting.p_value(p_value)}{'' if first.primary else ' corrected'}"
     own, baseline = first.means
-    gain = f"{_interval(found, first.gain)}{tested}, {_seeds(found)}"
+    gain = f"{gain_with_interval(found.metric, first.gain)}{tested}, {_seeds(found)}"
     return [_from_to(baseline, own), gain, found.verdict, trained]
 
 
@@ -283,21 +258,9 @@ def _row(found: Finding, one: Comparison) -> list[str]:
     return [
         *one.labels,
         str(len(one.seeds)),
-        _interval(found, one.gain),
+        gain_with_interval(found.metric, one.gain),
         p_number(one.gain.p_value),
         _corrected(one),
         p_number(None if tests is None else tests.p_above),
         p_number(None if tests is None else tests.p_value),
     ]
-
-
-def _gain(found: Finding, value: float | None) -> str:
-    """By how many percent perplexity is lower, or points."""
-    if value is None:
-        return MISSING
-    return formatting.percent(share_lower(value)) if found.metric in LOWER_IS_BETTER else signed(value)
-
-
-def _interval(found: Finding, one: Difference) -> str:
-    bounds = f" [{_gain(found, one.low)}, {_gain(found, one.high)}]" if one.low is not None else ""
-    return f"{_gain(found, one.estimate)}{bounds}"

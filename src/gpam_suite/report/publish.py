@@ -33,6 +33,7 @@ from gpam_suite.report.provenance import PUBLISH
 from gpam_suite.report.run_columns import columns_page, curve_rows, run_rows
 from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
+from gpam_suite.report.unplanned import unplanned_parts
 from gpam_suite.stats import perturbed
 from gpam_suite.stats.aggregate import Aggregate, aggregate, read_aggregates
 from gpam_suite.stats.bootstrap import checked_scores
@@ -156,6 +157,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         **_of_searches(published, old),
         "verdicts": verdicts(said),
         **claim_parts(shown, said),
+        **unplanned_parts(shown, said),
         **dict.fromkeys((f"{kind}-{name}" for name in titles for kind in DRAWN_OF_CLAIM), _WAITS),
     }
     figures = [search_curves(published, old), claimed_gains(whole)]

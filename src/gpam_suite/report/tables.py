@@ -16,10 +16,11 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import RECALL
-from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
+from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.bootstrap import Bootstrap
+from gpam_suite.stats.claim import share_lower
 from gpam_suite.stats.comparisons import Line, comparisons, second_metrics
 from gpam_suite.stats.over_seeds import Difference
 
@@ -44,6 +45,19 @@ def metric_title(aggregate: Aggregate) -> str:
 def difference_cell(aggregate: Aggregate, found: Difference | Bootstrap | None) -> str:
     """A difference in the headline metric with its interval; a dash without one."""
     return formatting.estimate(found.estimate, found.low, found.high, aggregate.digits) if found else MISSING
+
+
+def gain_text(metric: str, value: float | None) -> str:
+    """A gain on the scale of :func:`gpam_suite.stats.claim.on_scale`: by how many percent perplexity is lower, or
+    points."""
+    if value is None:
+        return MISSING
+    return formatting.percent(share_lower(value)) if metric in IN_PERCENT else formatting.signed(value)
+
+
+def gain_with_interval(metric: str, found: Difference) -> str:
+    bounds = f" [{gain_text(metric, found.low)}, {gain_text(metric, found.high)}]" if found.low is not None else ""
+    return f"{gain_text(metric, found.estimate)}{bounds}"
 
 
 def _cells(aggregate: Aggregate, line: Line) -> dict[str, str]:

@@ -22,7 +22,7 @@ from gpam_suite.common.tasks import TASKS
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside import store
 from gpam_suite.records.folder import Record
-from gpam_suite.records.metrics import LOWER_IS_BETTER, turned
+from gpam_suite.records.metrics import IN_PERCENT, turned
 from gpam_suite.stats.aggregate import BASELINE, Aggregate, Row
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weights
@@ -96,7 +96,9 @@ class Claim:
         """``D``: the gain between two scores, the paper's of this row or others, or a number on the scale of the
         comparisons."""
         given = self.paper or self.smallest_effect
-        return _scale(metric, given["model"]) - _scale(metric, given["baseline"]) if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            return given
+        return on_scale(metric, given["model"]) - on_scale(metric, given["baseline"])
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,9 @@ def share_lower(gain: Any) -> Any:
     return -np.expm1(-gain)
 
 
-def _scale(metric: str, value: float) -> float:
-    return -math.log(value) if metric in LOWER_IS_BETTER else value
+def on_scale(metric: str, value: float) -> float:
+    """The scale of gains: ``-ln`` of a perplexity, other scores turned so that more is better."""
+    return -math.log(value) if metric in IN_PERCENT else turned(metric, value)
 
 
 @cache
@@ -266,7 +269,7 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
     of_model, of_other = row.values(metric), other.values(metric)
     if not (seeds := sorted(set(of_model) & set(of_other))):
         return None
-    one, two = ({seed: _scale(metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
+    one, two = ({seed: on_scale(metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
     gains = {seed: one[seed] - two[seed] for seed in seeds}
     return Comparison(
         model=row.arm,

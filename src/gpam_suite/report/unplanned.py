@@ -1,0 +1,87 @@
+"""What the records say beside a claim's tests: leads at equal work, gains by other scores. None of it was planned."""
+
+from collections.abc import Mapping
+
+from gpam_suite.common.formatting import MISSING, number
+from gpam_suite.common.markup import markdown
+from gpam_suite.records.folder import Record
+from gpam_suite.records.metrics import METRIC_LABEL
+from gpam_suite.report.tables import gain_with_interval
+from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.claim import Finding, on_scale, read_claims
+from gpam_suite.stats.curves import at_equal_work, scored_update, validation
+from gpam_suite.stats.over_seeds import difference
+
+_PERPLEXITY = "test_perplexity"  # validation's is on the same scale
+_WAITS = "Made when all seeds of the plan are there"
+
+
+def unplanned_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
+    """Of each claim ``work-<experiment>``, the leads at equal work of the plan and its parts, and
+    ``other-scores-<experiment>``, what the model gains by each score."""
+    parts = {}
+    for name in read_claims():
+        parts[f"work-{name}"] = _at_equal_work(name, shown, said)
+        whole = name in said and said[name].whole
+        parts[f"other-scores-{name}"] = _by_other_scores(said[name], shown[name]) if whole else f"{_WAITS}.\n"
+    return parts
+
+
+def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> str:
+    """The model over softmax, in the plan and its parts, and where both had another schedule."""
+    lines = []
+    for name, found in said.items():
+        if not (found.whole and plan in (name, found.claim.part_of)):
+            continue
+        rows = {row.arm: row for row in shown[name].rows}
+        for arms in found.claim.by_schedule:
+            row, other = (rows.get(arm) for arm in arms)
+            if lead := row and other and at_equal_work(row, other):
+                gains = (gain_with_interval(found.metric, one) for one in (lead.updates, lead.work))
+                what = f"{found.claim.title}: {row.label} over {other.label}"
+                lines.append([what, str(len(lead.seeds)), *gains, number(lead.ratio, 3)])
+    if not lines:
+        return f"{_WAITS}, of schedules that hold the learning rate.\n"
+    how = (
+        "Of validation perplexity, while the learning rate is held and from a quarter of training on, a mean over the "
+        "validations. At equal work softmax is read as many updates later as the other's update costs more FLOPs "
+        "(masked keys counted). Not planned, not corrected.\n"
+    )
+    head = ["Lead", "Seeds", "At equal updates [95 %]", "At equal work [95 %]", "Work of an update ×"]
+    return f"{how}\n{markdown(head, lines)}"
+
+
+def _by_other_scores(found: Finding, shown: Aggregate) -> str:
+    """The model over softmax and each control, by validation and every score of the test sets."""
+    claim = found.claim
+    rows = {row.arm: row for row in shown.rows}
+    model = rows[claim.model]
+    others = [shown.baseline, *(rows[arm] for arm in claim.controls if arm in rows)]
+    gains = {"Validation perplexity, of the scored checkpoint": [_on_validation(model, other) for other in others]}
+    for metric in METRIC_LABEL:
+        if shown.baseline.values(metric):
+            gains[METRIC_LABEL[metric]] = [_by(metric, model, other) for other in others]
+    how = (
+        f"Gains of {model.label}: positive where it is better, of perplexity in percent, else in points. Paired over "
+        "seeds; but for the plan's own score not planned, and not corrected.\n"
+    )
+    head = ["Score", *(f"Over {other.label} [95 %]" for other in others)]
+    return f"{how}\n{markdown(head, [[name, *cells] for name, cells in gains.items()])}"
+
+
+def _by(metric: str, row: Row, other: Row) -> str:
+    own, base = ({seed: on_scale(metric, value) for seed, value in one.values(metric).items()} for one in (row, other))
+    return gain_with_interval(metric, difference(own, base)) if own and base else MISSING
+
+
+def _on_validation(row: Row, other: Row) -> str:
+    own, base = (
+        {seed: on_scale(_PERPLEXITY, value) for seed, value in one.by_seed(_scored_validation).items()}
+        for one in (row, other)
+    )
+    return gain_with_interval(_PERPLEXITY, difference(own, base)) if own and base else MISSING
+
+
+def _scored_validation(record: Record) -> float | None:
+    """Validation perplexity per token of the checkpoint that is scored."""
+    return validation(record).get(scored_update(record))
