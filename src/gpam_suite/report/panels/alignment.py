@@ -78,7 +78,7 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
         f"Cross attention of the last layer, seed {min(both)}, on sentences of our own, with names and numbers to "
         "copy: means over heads, of positive and of negative weights apart. Rows: the word to write; columns: the "
         f"source. Violet is negative, white zero, orange positive; beyond {_FULL_COLOUR:g} the colour stays the "
-        f"same. {FROM_RECORDS}"
+        f"same. Softmax's rows sum to 1, a larger sum looks sharper. {FROM_RECORDS}"
     )
     return Plot(name, what, 0.4 + 1.8 * count, paint)
 
