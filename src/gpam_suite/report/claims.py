@@ -17,6 +17,7 @@ from gpam_suite.report.tables import difference_cell, gain_text, gain_with_inter
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims
 from gpam_suite.stats.curves import scored_update
+from gpam_suite.stats.over_seeds import difference
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
@@ -112,8 +113,17 @@ def _claim(found: Finding) -> str:
     ]
     if found.whole and spread is not None:
         shown = f"{number(100 * spread)} %" if found.metric in LOWER_IS_BETTER else number(spread)
-        parts.append(f"Standard deviation of the gain over seeds: {shown}.\n")
+        without = _without_a_seed(found.comparisons[0])
+        parts.append(f"Standard deviation of the gain over seeds: {shown}. {without}\n")
     return "\n".join(parts)
+
+
+def _without_a_seed(one: Comparison) -> str:
+    """How much of what the interval says hangs on single seeds."""
+    left = [{seed: gain for seed, gain in one.gains.items() if seed != out} for out in one.gains]
+    intervals = [difference(gains, dict.fromkeys(gains, 0.0)) for gains in left]
+    above = sum(found.low is not None and found.low > 0 for found in intervals)
+    return f"Without one of the seeds, each in turn, the interval lies above no gain in {above} of {len(left)} cases."
 
 
 def _tests(found: Finding) -> str:
