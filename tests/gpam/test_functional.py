@@ -256,6 +256,8 @@ def test_softmax_is_the_case_of_one_branch(backend):
     torch.testing.assert_close(weighted, 0.7 * want)
     (grad,) = torch.autograd.grad(weighted.sum(), weight)
     torch.testing.assert_close(grad, want.sum())
+    doubled = sum_of_softmaxes([q], k, v, [2.0], key_padding_mask=mask, backend=backend)
+    torch.testing.assert_close(doubled, 2 * want)
 
 
 @pytest.mark.parametrize("backend", FUSED)

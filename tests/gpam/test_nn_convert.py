@@ -441,6 +441,12 @@ def test_a_transformers_models_own_scale_and_bias_are_kept():
     bias = torch.randn(1, 2, 5, 5, generator=generator, dtype=torch.float64)
     got, _ = attention(module, q, k, v, None, scaling=0.1, position_bias=bias)
     assert_close(got, (torch.softmax(0.1 * q @ k.mT + bias, -1) @ v).transpose(1, 2))
+    seen = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    seen[1, ..., 3:] = False
+    hidden = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, torch.finfo(torch.float64).min)
+    for mask in (seen, hidden):
+        got, _ = attention(module, q, k, v, mask, scaling=0.1, position_bias=bias)
+        assert_close(got, (torch.softmax(0.1 * q @ k.mT + bias + hidden, -1) @ v).transpose(1, 2))
     for unknown in ("softcap", "s_aux"):
         with pytest.raises(UsageError, match=f"attention with '{unknown}' is not supported"):
             attention(module, q, k, v, None, **{unknown: 30.0})

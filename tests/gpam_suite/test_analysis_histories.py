@@ -15,7 +15,7 @@ from fairseq.trainer import Trainer
 
 from gpam.attention import Site, build
 from gpam_suite.records.folder import append_history, read_history
-from gpam_suite.records.history_rows import gradients_and_scalars, of_split
+from gpam_suite.records.history_rows import gradients_and_scalars, mean_of, of_split
 
 
 class Model(torch.nn.Module):
@@ -106,3 +106,4 @@ def test_reading_a_history_back():
         "gradient_norms": {"query/a": 2.0, "key/a": 4.0},
         "learned_scalars": {"lambda_pos/a": 0.25},
     }
+    assert mean_of({"query/a": 1.0, "query/b": 2.0, "query_neg/a": 9.0, "query/c": None}, "query") == 1.5

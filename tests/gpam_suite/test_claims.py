@@ -804,6 +804,7 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     ]
     gradient = rows["Gradient norm of the query projections"]
     assert gradient.own == pytest.approx({seed: 0.2 * seed for seed in range(1, 8)})
+    assert gradient.difference.estimate == pytest.approx(0.2 * 4 - 0.2)
     assert gradient.with_score[0] is None
     assert gradient.with_score[1].rho == pytest.approx(1)
     assert gradient.with_score[1].p_value == pytest.approx(3 * 2 / 5040)

@@ -61,6 +61,7 @@ def test_language_model_record_says_what_happened(lm):
     assert set(record["attention_modules"].values()) == {"DaGPAM"}
     assert record["updates"] == 4
     assert record["protocol"]["context_window"] == 6
+    assert 2**27 < record["memory"]["peak_bytes"] < 2**36  # torch alone takes more than the first
     assert record["parameters"]["mechanism"] == 2 * (8 * 8 + 2)  # two layers, W_Q^- of 8 x 8 and two lambdas
     assert sum(record["parameters"].values()) == 2 * record["parameters"]["total"]
     documents = read_scores(folder)

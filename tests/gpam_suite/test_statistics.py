@@ -244,6 +244,7 @@ def test_a_lost_model_counts_in_holms_family(tmp_path):
     values = {"softmax": (30.1, 30.2, 30.3), "dagpam": (29.2, 29.4, 29.6)}
     made = [make_record(model=model, seed=k, value=v) for model, own in values.items() for k, v in enumerate(own, 1)]
     store(tmp_path, *made, *(failed(make_record(model="nap", seed=seed)) for seed in (1, 2, 3)))
+    store(tmp_path, failed(make_record(model="coda", seed=1)))  # one seed was never to be tested
     (found,) = read_aggregates(tmp_path)
     own = found.row_of("dagpam")
     assert found.corrected(found.difference)[own.key] == pytest.approx(2 * found.difference(own).p_value)
