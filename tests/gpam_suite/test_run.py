@@ -21,6 +21,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, start_here, tiny, train_here, write_text
 
+from gpam.attention.backends.calibration import Choices
 from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256
 from gpam_suite.common.lock import locked
@@ -33,7 +34,7 @@ from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.run import processes, worker
-from gpam_suite.run.outcomes import RunFailed
+from gpam_suite.run.outcomes import BACKENDS, RunFailed
 from gpam_suite.run.run import run
 from gpam_suite.stats.curves import scored_update
 
@@ -272,6 +273,21 @@ def test_a_cut_off_checkpoint_stops_a_resumed_run_with_one_sentence(lm):
     cut.unlink()
     run_here(other)
     assert read_record(folder)["status"] == "finished"
+
+
+def test_a_resumed_run_keeps_the_backends_that_it_began_with(lm):
+    """Another choice has other last bits."""
+    cfg, whole = lm
+    longer = OmegaConf.merge(cfg, {"fairseq": {"optimization": {"max_update": 6}}})
+    folder = folder_of(longer)
+    (folder / "checkpoints").mkdir(parents=True)
+    shutil.copy(whole / "checkpoints" / "checkpoint_last.pt", folder / "checkpoints")
+    began_with = Choices(None, {"of another machine": ["materialised"]})
+    began_with.write(folder / BACKENDS)
+    run_here(longer)
+    record = read_record(folder)
+    assert record["updates"] == 6 and Choices.read(folder / BACKENDS) == began_with
+    assert record["hardware"]["attention_backends"] == str(began_with)
 
 
 def test_a_worker_that_crashes_behind_its_work_loses_nothing(tmp_path, monkeypatch):
