@@ -292,6 +292,26 @@ def test_gains_by_other_scores_are_positive_where_the_model_is_better(tmp_path):
     assert "hold the learning rate" in table["work-multi30k_de_en"]
 
 
+def test_gains_of_a_plans_experiments_are_told_apart(tmp_path):
+    """Of gains 3.5, 5, 6.5 and 1, 1, 1 (in 100 ln): 4 apart, with a standard deviation of 1.5; seeds of one side play
+    no part."""
+    gains = {"lm_ptb": [3.5, 5, 6.5, 6, 6, 6, 6], "lm_ptb_long": [1, 1, 1]}
+    for name, own in gains.items():
+        for seed, gain in enumerate(own, start=1):
+            for model, ahead in (("softmax", 0), ("dagpam_trainable", 1)):
+                value = 100 * math.exp(-ahead * gain / 100)
+                store(tmp_path, make_record(experiment=name, model=model, seed=seed, value=value))
+    aggregates = {one.experiment: one for one in read_aggregates(tmp_path)}
+    parts = unplanned_parts(aggregates, claims.findings(tmp_path, list(aggregates.values())))
+    *_, line = parts["gains-apart-lm_ptb"].splitlines()
+    _, _, _, seeds, shown, p, _ = (cell.strip() for cell in line.split("|"))
+    half = stats.t.ppf(0.975, 2) * 0.015 / math.sqrt(3)
+    low, high = (100 * claims.share_lower(0.04 + side * half) for side in (-1, 1))
+    assert (seeds, shown) == ("3", f"+{100 * claims.share_lower(0.04):.2f} % [{low:+.2f} %, {high:+.2f} %]")
+    assert p == p_number(2 * student_tail(0.04 / (0.015 / math.sqrt(3)), 2))
+    assert parts["gains-apart-lm_ptb_long"].startswith("Made when")
+
+
 def test_the_figure_of_schedules_compares_what_is_alike(tmp_path):
     """daGPAM is ahead of softmax of its own schedule by 2 % and by 1 %, whatever the schedules do."""
     longer = {"overrides_label": "max_update=3387"}

@@ -1,8 +1,10 @@
-"""What the records say beside a claim's tests: leads at equal work, gains by other scores. None of it was planned."""
+"""What the records say beside a claim's tests: leads at equal work, gains by other scores, and whether gains differ.
+None of it was planned."""
 
 from collections.abc import Mapping
+from itertools import combinations
 
-from gpam_suite.common.formatting import MISSING, number
+from gpam_suite.common.formatting import MISSING, number, p_number
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
@@ -17,11 +19,12 @@ _WAITS = "Made when all seeds of the plan are there"
 
 
 def unplanned_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
-    """Of each claim ``work-<experiment>``, the leads at equal work of the plan and its parts, and
-    ``other-scores-<experiment>``, what the model gains by each score."""
+    """Of each claim ``work-<experiment>``, the leads at equal work of the plan and its parts, ``gains-apart-``, how
+    their gains differ, and ``other-scores-``, what the model gains by each score."""
     parts = {}
     for name in read_claims():
         parts[f"work-{name}"] = _at_equal_work(name, shown, said)
+        parts[f"gains-apart-{name}"] = _gains_apart(name, said)
         whole = name in said and said[name].whole
         parts[f"other-scores-{name}"] = _by_other_scores(said[name], shown[name]) if whole else f"{_WAITS}.\n"
     return parts
@@ -30,9 +33,7 @@ def unplanned_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding])
 def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> str:
     """The model over softmax, in the plan and its parts, and where both had another schedule."""
     lines = []
-    for name, found in said.items():
-        if not (found.whole and plan in (name, found.claim.part_of)):
-            continue
+    for name, found in _of_plan(plan, said).items():
         rows = {row.arm: row for row in shown[name].rows}
         for arms in found.claim.by_schedule:
             row, other = (rows.get(arm) for arm in arms)
@@ -49,6 +50,26 @@ def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str,
     )
     head = ["Lead", "Seeds", "At equal updates [95 %]", "At equal work [95 %]", "Work of an update ×"]
     return f"{how}\n{markdown(head, lines)}"
+
+
+def _of_plan(plan: str, said: Mapping[str, Finding]) -> dict[str, Finding]:
+    """The plan's claim and its parts, those that are whole."""
+    return {name: one for name, one in said.items() if one.whole and plan in (name, one.claim.part_of)}
+
+
+def _gains_apart(plan: str, said: Mapping[str, Finding]) -> str:
+    """By how much the model's gain over softmax is larger in one experiment of the plan than in another."""
+    lines = []
+    for one, other in combinations(_of_plan(plan, said).values(), 2):
+        gains, less = one.comparisons[0].gains, other.comparisons[0].gains
+        if seeds := sorted(set(gains) & set(less)):
+            apart = difference({seed: gains[seed] for seed in seeds}, {seed: less[seed] for seed in seeds})
+            cells = gain_with_interval(one.metric, apart), p_number(apart.p_value)
+            lines.append([one.claim.title, other.claim.title, str(len(seeds)), *cells])
+    if not lines:
+        return f"{_WAITS} of two experiments.\n"
+    how = "Gains over softmax, paired over the seeds that both experiments have. Not planned, not corrected.\n"
+    return f"{how}\n{markdown(['The gain in', 'Less that in', 'Seeds', 'Difference [95 %]', 'p'], lines)}"
 
 
 def _by_other_scores(found: Finding, shown: Aggregate) -> str:
