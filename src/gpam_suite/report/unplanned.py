@@ -9,7 +9,7 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_with_interval
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Finding, on_scale, read_claims
 from gpam_suite.stats.curves import at_equal_work, scored_update, validation
 from gpam_suite.stats.over_seeds import difference
@@ -78,10 +78,13 @@ def _by_other_scores(found: Finding, shown: Aggregate) -> str:
     rows = {row.arm: row for row in shown.rows}
     model = rows[claim.model]
     others = [shown.baseline, *(rows[arm] for arm in claim.controls if arm in rows)]
-    gains = {"Validation perplexity, of the scored checkpoint": [_on_validation(model, other) for other in others]}
+    own, *base = (row.by_seed(_scored_validation) for row in (model, *others))
+    gains = {"Validation perplexity, of the scored checkpoint": [_gain(_PERPLEXITY, own, side) for side in base]}
     for metric in METRIC_LABEL:
         if shown.baseline.values(metric):
-            gains[METRIC_LABEL[metric]] = [_by(metric, model, other) for other in others]
+            gains[METRIC_LABEL[metric]] = [
+                _gain(metric, model.values(metric), other.values(metric)) for other in others
+            ]
     how = (
         f"Gains of {model.label}: positive where it is better, of perplexity in percent, else in points. Paired over "
         "seeds; but for the plan's own score not planned, and not corrected.\n"
@@ -90,17 +93,10 @@ def _by_other_scores(found: Finding, shown: Aggregate) -> str:
     return f"{how}\n{markdown(head, [[name, *cells] for name, cells in gains.items()])}"
 
 
-def _by(metric: str, row: Row, other: Row) -> str:
-    own, base = ({seed: on_scale(metric, value) for seed, value in one.values(metric).items()} for one in (row, other))
-    return gain_with_interval(metric, difference(own, base)) if own and base else MISSING
-
-
-def _on_validation(row: Row, other: Row) -> str:
-    own, base = (
-        {seed: on_scale(_PERPLEXITY, value) for seed, value in one.by_seed(_scored_validation).items()}
-        for one in (row, other)
-    )
-    return gain_with_interval(_PERPLEXITY, difference(own, base)) if own and base else MISSING
+def _gain(metric: str, own: Mapping[int, float], base: Mapping[int, float]) -> str:
+    """Of scores by seed."""
+    on_both = [{seed: on_scale(metric, value) for seed, value in side.items()} for side in (own, base)]
+    return gain_with_interval(metric, difference(*on_both)) if all(on_both) else MISSING
 
 
 def _scored_validation(record: Record) -> float | None:
