@@ -13,6 +13,7 @@ from runs import tiny
 from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residual
 from gpam.attention import names
 from gpam_suite.data.text.encoding import Encoder
+from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED
 from gpam_suite.inside import lemma_checks, measures
 from gpam_suite.inside.analyse import alignment, look
@@ -78,7 +79,8 @@ def test_what_is_seen_is_what_the_formula_gives(made):
     def softmax(queries):
         return torch.softmax((queries @ k.transpose(1, 2) / 8**0.5).masked_fill(hidden, -torch.inf), -1)
 
-    weights = 1.5 * softmax(q) - 0.5 * softmax(q.clamp(min=0) @ mechanism.query_neg.double())
+    positive, negative = softmax(q), softmax(q.clamp(min=0) @ mechanism.query_neg.double())
+    weights = 1.5 * positive - 0.5 * negative
     assert one.causal
     assert torch.allclose(one.weights.double(), weights, atol=1e-6)
     assert torch.allclose(one.v.double(), v, atol=1e-5)
@@ -87,6 +89,20 @@ def test_what_is_seen_is_what_the_formula_gives(made):
     entry = numbers["modules"]["decoder.layers.1.self_attn"]
     assert entry["negative_mass"] == pytest.approx(negative_mass(weights).tolist(), rel=1e-3)
     assert entry["row_sum"] == pytest.approx([1.0, 1.0], abs=1e-6)
+    counts = torch.arange(1, len(x) + 1)
+
+    def share(rows):
+        return ((rows * (1 - rows)).sum(-1) / (1 - 1 / counts))[:, 1:].mean().item()
+
+    def centred(rows):
+        scores = rows.log().masked_fill(hidden, 0)
+        return (scores - scores.sum(-1, keepdim=True) / counts[:, None]).masked_fill(hidden, 0).flatten(1)
+
+    own = numbers["lemmas"]["decoder.layers.1.self_attn"]
+    assert own["jacobian_pos"] == pytest.approx(share(positive), rel=1e-5)
+    assert own["jacobian_neg"] == pytest.approx(share(negative), rel=1e-5)
+    cosine = torch.cosine_similarity(centred(positive), centred(negative)).mean()
+    assert own["opposition_cosine"] == pytest.approx(cosine.item(), rel=1e-4)
     stream = numbers["streams"]["decoder"]
     assert stream["cosine"][2] == pytest.approx(float(mean_cosine_similarity(seen.streams["decoder"][2])), rel=1e-9)
 
@@ -112,18 +128,30 @@ def test_bound_of_an_encoder_head_is_that_of_its_matrices(made):
     assert every.right_hand_side[0].item() == pytest.approx(first.right_hand_side.item(), rel=1e-6)
     assert every.measured[0].item() == pytest.approx(first.measured.item(), rel=1e-3)
     assert bool(every.assumption[0]) == bool(first.assumption)
+    own = lemma_checks.check([seen])[path]
+    assert own["tightness"] == pytest.approx((every.right_hand_side / every.measured).median().item(), rel=1e-6)
+    assert own["holds"] == every.holds.double().mean().item()
+    assert own["assumption"] == every.assumption.double().mean().item()
+    assert own["holds"] > own["assumption"]  # else one could stand for the other
 
 
 def test_texts_are_of_the_test_set(made):
     _, task, prepared = made("lm", "softmax")
     blocks = texts(task, prepared, 3)
     assert len(blocks) == 3
+    lines = read_lines(prepared.source_text("test"))
+    stream = Encoder.of(prepared, None, task.source_dictionary).ids("".join(f"{line}\n" for line in lines))
     for block in blocks:
         assert block.target.shape == block.arguments["src_tokens"].shape == (1, 16)
         assert torch.equal(block.target[0, :-1], block.arguments["src_tokens"][0, 1:])
+        assert (stream.unfold(0, 16, 1) == block.target).all(1).any()
     _, task, prepared = made("nmt", "softmax")
     pairs = texts(task, prepared, 4)
     assert len({tuple(pair.target[0].tolist()) for pair in pairs}) == 4
+    dataset = task.dataset("test")
+    lengths = sorted(len(dataset[index]["source"]) for index in range(len(dataset)))
+    assert len(lengths) == 12  # 60 % are the first seven, 95 % the first eleven
+    assert sorted(pair.arguments["src_tokens"].shape[1] for pair in pairs) == lengths[7:11]
 
 
 def test_alignment_is_that_of_the_weights(made):
@@ -196,7 +224,9 @@ def test_lemmas_of_a_language_model(tmp_path):
         for layer in model.decoder.layers:
             layer.self_attn.q_proj.weight.mul_(1e-3)  # so small that nothing else is against the assumption
     seen = observed(model, texts(task, prepared, 1)[0].arguments)
-    for path, own in lemma_checks.check([seen]).items():
+    checked = lemma_checks.check([seen])
+    assert len(checked) == 2
+    for path, own in checked.items():
         weights = seen.attention[path].weights.double()[:, 1:]
         seen_keys = torch.arange(2, weights.shape[2] + 1)
         share = (weights * (1 - weights)).sum(-1) / (1 - 1 / seen_keys)

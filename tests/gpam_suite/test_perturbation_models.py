@@ -1,6 +1,7 @@
 """Models that read perturbed input: the adversary against brute force, the text that is read, the score."""
 
 import gzip
+import math
 
 import gpam_fairseq  # noqa: F401
 
@@ -136,17 +137,23 @@ def test_every_kind_gives_a_score_and_the_same_again(made, kind):
         assert [at["rate"] for at in rates] == [0.1, 0.5]
         assert all(set(at) == {"rate", "changed", *metrics} for at in rates)
         assert rates[0]["changed"] < rates[1]["changed"]
+    replaceable = float(ordinary(reader.dictionary)[torch.cat(reader.read(reader.texts))].double().mean())
+    for at in found["kinds"]["adversarial"]:
+        assert at["changed"] == pytest.approx(at["rate"] * replaceable, abs=0.05)
     if kind == "lm":
         assert found["kinds"]["adversarial"][1]["perplexity"] > found["clean"]["perplexity"]
 
 
-def test_clean_sentences_score_as_the_test_set(made, tmp_path):
-    reader, task, prepared = made("nmt", texts=1000)
+@pytest.mark.parametrize("lowercase", ["false", "true"])
+def test_clean_sentences_score_as_the_test_set(made, tmp_path, lowercase):
+    reader, task, prepared = made("nmt", f"preprocessing.lowercase={lowercase}", texts=1000)
     dataset = task.load_dataset("test") or task.dataset("test")
     read = reader.read(reader.texts)
     assert [line.tolist() for line in read] == [dataset[at]["source"].tolist() for at in range(len(dataset))]
     whole, _ = evaluate(reader.model, task, prepared, reader.evaluation, tmp_path)
     assert reader.score(read) == {"bleu": whole["test_bleu"], "chrf": whole["test_chrf"]}
+    assert "".join(reader.references) != "".join(reader.references).lower()
+    assert lowercase == "false" or whole["test_chrf"] > 0
 
 
 def test_a_source_that_is_too_long_is_cut(made):
@@ -173,8 +180,10 @@ def test_blocks_are_the_text_cut_at_words(made):
 
 
 def test_a_block_is_scored_as_it_is_alone(made):
-    """The loss of a padded batch is the sum of blocks read alone, token by token from the model's own output."""
-    reader, *_ = made("lm")
+    """The loss of a padded batch is the sum of blocks read alone, token by token from the model's own output.
+    Perplexity is by word, not by sub-word."""
+    reader, *_ = made("lm", "preprocessing.bpe_size=10")
+    assert reader.words < sum(map(len, reader.clean))
     contexts = reader.read(reader.texts)
     contexts[1] = contexts[1][2:]  # of unequal length
     pairs = list(zip(contexts, reader.clean, strict=True))
@@ -185,6 +194,7 @@ def test_a_block_is_scored_as_it_is_alone(made):
             logs = reader.model(stream[None, :-1])[0].log_softmax(-1)[0]
             total -= sum(float(logs[place - 1, stream[place]]) for place in range(1 + len(context), len(stream)))
         assert float(reader.loss(pairs)) == pytest.approx(total, rel=1e-6)  # fairseq's own log-softmax is in float32
+    assert reader.score(contexts) == {"perplexity": pytest.approx(math.exp(total / reader.words), rel=1e-5)}
 
 
 def test_a_context_that_grew_is_cut_at_its_beginning(made):
