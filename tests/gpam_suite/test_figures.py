@@ -1,5 +1,6 @@
 """Figures: what is drawn, captions that say what it is, and SVG bytes that do not change."""
 
+import re
 from dataclasses import replace
 
 import matplotlib
@@ -134,6 +135,7 @@ def test_svg_bytes_are_the_same_again_and_under_other_settings(tmp_path):
     store(tmp_path, *_lambda_runs())
     (plot,) = plots(_aggregate(tmp_path))
     first = render(plot)
+    assert set(re.findall(rb"url\(#(\w+)\)", first)) == {b"clip0", b"clip1"}  # not named after a layout's last bits
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "other", "axes.facecolor": "red"}):
         assert render(plot) == first
     assert b"<dc:date>" not in first
