@@ -50,6 +50,10 @@ def test_a_run_that_was_stopped_is_not_under_way(running):
 def test_time_left_is_said_from_the_first_row():
     first, second = {"update": 2, "train_seconds": 6.0}, {"update": 4, "train_seconds": 2.0}
     assert seconds_left([], 10) is None
+    short = [{"update": update, "train_seconds": float(update == 4)} for update in range(1, 6)]
+    assert seconds_left(short[:3], 10) is None  # fairseq rounds each to no second
+    assert seconds_left(short, 10) == 5 / 4
+    assert seconds_left(short[:3], 3) == 0
     assert seconds_left([first], 10) == 24.0
     assert seconds_left([first, second], 10) == 6.0  # the first one's start-up no longer counts
     paused = {"update": 6, "train_seconds": 3000.0}

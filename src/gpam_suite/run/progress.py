@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import yaml
@@ -94,7 +94,7 @@ def _changed(path: Path) -> float:
 
 def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | None:
     """Training seconds of the updates that are left, at the median pace of the last rows, so that a pause is no pace;
-    None before there is a row.
+    None before there is a row, and where rows are so short that their seconds, which fairseq rounds, are none.
 
     Each row's ``train_seconds`` are those since the row before, of the first since training began: with compilation, so
     that row counts only where it is alone.
@@ -102,7 +102,8 @@ def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | Non
     recent = trained[-10:] if len(trained) > 1 else [{"update": 0}, *trained]
     steps = [(row["update"] - before["update"], row.get("train_seconds") or 0.0) for before, row in pairwise(recent)]
     paces = [seconds / done for done, seconds in steps if done > 0]
-    return median(paces) * (updates - recent[-1]["update"]) if paces else None
+    pace, left = (median(paces) or fmean(paces)) if paces else 0.0, updates - recent[-1]["update"]
+    return pace * left if pace or (paces and not left) else None
 
 
 class Progress:
