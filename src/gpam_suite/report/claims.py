@@ -11,7 +11,7 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, listed, number, p_number, percent, signed
 from gpam_suite.common.markup import markdown
 from gpam_suite.common.places import PUBLISHED
-from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
+from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, gain_text, gain_with_interval, short_table
 from gpam_suite.stats.aggregate import Aggregate
@@ -26,7 +26,7 @@ _WHAT = {
     True: "A gain is the percentage by which the first model's perplexity is lower, its spread that of the log.",
     False: "A gain is how many points the first model's score is higher.",
 }
-"""By whether a lower metric is better."""
+"""By whether it is in percent."""
 
 
 def verdicts(said: Mapping[str, Finding]) -> str:
@@ -112,7 +112,7 @@ def _claim(found: Finding) -> str:
         f"Trained? {'; '.join(found.gate.reasons)}.\n",
     ]
     if found.whole and spread is not None:
-        shown = f"{number(100 * spread)} %" if found.metric in LOWER_IS_BETTER else number(spread)
+        shown = f"{number(100 * spread)} %" if found.metric in IN_PERCENT else number(spread)
         without = _without_a_seed(found.comparisons[0])
         parts.append(f"Standard deviation of the gain over seeds: {shown}. {without}\n")
     return "\n".join(parts)
@@ -130,7 +130,7 @@ def _tests(found: Finding) -> str:
     """Every comparison, and how they were tested."""
     effect = gain_text(found.metric, found.effect)
     how = (
-        f"{_WHAT[found.metric in LOWER_IS_BETTER]} p values are of t tests paired over the seeds that both have: "
+        f"{_WHAT[found.metric in IN_PERCENT]} p values are of t tests paired over the seeds that both have: "
         f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
         f"either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all "
         f"{found.claim.secondary} secondary comparisons of the plan: one that is not made yet counts with p = 1.\n"

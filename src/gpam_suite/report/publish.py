@@ -43,8 +43,8 @@ from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
-LOOKED_INTO = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
-DRAWN_OF_CLAIM = (*LOOKED_INTO, "curves", "schedules", "perturbed", "perturbed-table")
+_LOOKED_INTO = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
+_DRAWN_OF_CLAIM = (*_LOOKED_INTO, "curves", "schedules", "perturbed", "perturbed-table")
 _WAITS = "Drawn when all seeds of the plan are there and were looked into.\n"
 PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """What pages leave to :func:`filled`: ``<!-- table: NAME -->``, lines, ``<!-- end -->``, or the same of a figure."""
@@ -158,7 +158,7 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
         "verdicts": verdicts(said),
         **claim_parts(shown, said),
         **unplanned_parts(shown, said),
-        **dict.fromkeys((f"{kind}-{name}" for name in titles for kind in DRAWN_OF_CLAIM), _WAITS),
+        **dict.fromkeys((f"{kind}-{name}" for name in titles for kind in _DRAWN_OF_CLAIM), _WAITS),
     }
     figures = [search_curves(published, old), claimed_gains(whole)]
     for name, one in whole.items():
@@ -194,7 +194,7 @@ def _of_claim(
     name = found.experiment
     row = found.row_of(said.claim.model, seeds=1)  # of a plan of three seeds one may have diverged
     figures = [trainings(found, said, f"curves-{name}"), by_schedule(found, said, f"schedules-{name}")]
-    figures += [plot(found, row, analyses, f"{kind}-{name}") for kind, plot in LOOKED_INTO.items()]
+    figures += [plot(found, row, analyses, f"{kind}-{name}") for kind, plot in _LOOKED_INTO.items()]
     if not (noise := perturbed.find(published, found)):
         return {}, figures
     figures.append(perturbed_section.plot(noise, f"perturbed-{name}", PUBLISH))

@@ -56,6 +56,7 @@ def gain_text(metric: str, value: float | None) -> str:
 
 
 def gain_with_interval(metric: str, found: Difference) -> str:
+    """:func:`gain_text` of a difference on that scale, and of the ends of its interval, where it has one."""
     bounds = f" [{gain_text(metric, found.low)}, {gain_text(metric, found.high)}]" if found.low is not None else ""
     return f"{gain_text(metric, found.estimate)}{bounds}"
 

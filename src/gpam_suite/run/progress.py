@@ -102,8 +102,10 @@ def seconds_left(trained: Sequence[dict[str, Any]], updates: int) -> float | Non
     recent = trained[-10:] if len(trained) > 1 else [{"update": 0}, *trained]
     steps = [(row["update"] - before["update"], row.get("train_seconds") or 0.0) for before, row in pairwise(recent)]
     paces = [seconds / done for done, seconds in steps if done > 0]
-    pace, left = (median(paces) or fmean(paces)) if paces else 0.0, updates - recent[-1]["update"]
-    return pace * left if pace or (paces and not left) else None
+    if not paces:
+        return None
+    pace, left = median(paces) or fmean(paces), updates - recent[-1]["update"]
+    return pace * left if pace or not left else None
 
 
 class Progress:

@@ -87,6 +87,11 @@ class Row:
         """Mean over the finished seeds of a number in the record, e.g. ``mean("memory", "peak_bytes")``."""
         return summarise(list(self.by_seed(lambda record: record.at(*path)).values())).mean
 
+    def ratio(self, other: "Row", *path: str) -> float | None:
+        """:meth:`mean` over that of ``other``; None where either is unknown."""
+        own, base = self.mean(*path), other.mean(*path)
+        return own / base if own is not None and base else None
+
     @property
     def machine(self) -> set[str]:
         """What the finished seeds ran on; speed and memory compare only where it is one and the same. (Kernels leave
@@ -207,8 +212,7 @@ class Aggregate:
         """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""
         if self.baseline is None or (same_machine and (row.machine != self.baseline.machine or len(row.machine) != 1)):
             return None
-        own, base = row.mean(*path), self.baseline.mean(*path)
-        return own / base if own is not None and base else None
+        return row.ratio(self.baseline, *path)
 
 
 def aggregate(records: list[Record]) -> Aggregate:

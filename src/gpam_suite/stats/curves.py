@@ -82,7 +82,7 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
     Only while the rate is held do two models at equal work stand at the same rate. None without such validations, or
     for a schedule that does not hold the rate (fairseq's ``tri_stage`` does).
     """
-    own, base, ratio = learning_curve(row), learning_curve(other), _work_ratio(row, other)
+    own, base, ratio = learning_curve(row), learning_curve(other), row.ratio(other, "flops", "train_per_token")
     seeds = sorted(set(row.seeds) & set(other.seeds))
     falls = _rate_falls(other)
     if not (own and base and ratio and falls and seeds):
@@ -100,11 +100,6 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
 
     found = (difference({seed: ahead(seed, by) for seed in seeds}, dict.fromkeys(seeds, 0.0)) for by in (1.0, ratio))
     return Lead(seeds, *found, ratio)
-
-
-def _work_ratio(row: Row, other: Row) -> float | None:
-    own, base = (one.mean("flops", "train_per_token") for one in (row, other))
-    return own / base if own and base else None
 
 
 def _rate_falls(row: Row) -> float | None:

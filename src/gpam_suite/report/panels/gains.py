@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import signed
-from gpam_suite.records.metrics import LOWER_IS_BETTER, METRIC_LABEL
+from gpam_suite.records.metrics import IN_PERCENT, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
 from gpam_suite.stats.claim import Claim, Comparison, Finding, share_lower
@@ -66,7 +66,7 @@ def _panel(axes: Axes, found: Finding) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_title(found.claim.title, fontsize=8)
-    lower = found.metric in LOWER_IS_BETTER
+    lower = found.metric in IN_PERCENT
     axes.set_xlabel(f"{METRIC_LABEL[found.metric]}, {'percent lower' if lower else 'points higher'}", fontsize=8)
 
 
@@ -81,4 +81,4 @@ def effect_line(claim: Claim) -> dict[str, Any]:
 
 def _shown(found: Finding, gain: float) -> float:
     """Percent of perplexity, or points."""
-    return float(100 * share_lower(gain)) if found.metric in LOWER_IS_BETTER else gain
+    return float(100 * share_lower(gain)) if found.metric in IN_PERCENT else gain

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpam_suite.records.metrics import LOWER_IS_BETTER
+from gpam_suite.records.metrics import IN_PERCENT
 from gpam_suite.report.model_looks import MODELS, look_of
 from gpam_suite.report.panels.gains import effect_line
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
@@ -75,7 +75,7 @@ def by_schedule(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
 def _reference_lines(ahead: Axes, aggregate: Aggregate, said: Finding) -> None:
     """No gain, and the paper's."""
     ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
-    if said.claim.paper and aggregate.metric in LOWER_IS_BETTER:  # other claims' effects are not per token
+    if said.claim.paper and aggregate.metric in IN_PERCENT:  # other claims' effects are not per token
         ahead.axhline(100 * share_lower(said.effect), **effect_line(said.claim))
 
 
