@@ -207,6 +207,7 @@ def test_every_command_imports_the_suite_before_packages_of_others():
         ("evaluate.py", ["run=anna's"], "run: anna's is not the folder of a run"),
         ("perturb.py", ["kinds=[droped]"], "kinds: got 'droped'"),
         ("perturb.py", ["results=."], "got ., which has no runs"),
+        ("analyse.py", ["results=nowhere"], "got nowhere, which has no runs"),
         ("wandb_report.py", ["gpam", "x"], "got 'gpam', wanted <entity>/<project>"),
         ("publish.py", ["nowhere"], "got nowhere, wanted a results folder: one of runs, analysis, tuning is in it"),
         ("watch.py", ["nowhere", "x"], "x has begun"),

@@ -17,7 +17,7 @@ from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.trained import Trained, checkpoint_of, open_trained
 from gpam_suite.inside import store
-from gpam_suite.records.folder import Record, read_records
+from gpam_suite.records.folder import Record, folders_of_runs, read_records
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +36,12 @@ def each_run(
     where ``kept`` says so. Yields the files written.
 
     Raises:
-        UsageError: no such experiment.
+        UsageError: no run at all, or no such experiment.
     """
-    finished = [record for record in read_records(results, experiment) if record["status"] == "finished"]
+    records = read_records(results, experiment)
+    if not folders_of_runs(results):
+        raise UsageError(f"got {results}, which has no runs, wanted a results folder with trained ones in runs/")
+    finished = [record for record in records if record["status"] == "finished"]
     for number, record in enumerate(finished, start=1):
         path, name = store.path_of_run(results, record, folder), record.folder.relative_to(results)
         before = store.read(path)

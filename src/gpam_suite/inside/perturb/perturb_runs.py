@@ -16,7 +16,7 @@ from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced
 from gpam_suite.inside.perturb.noise import NOISE, generator, noisy
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
-from gpam_suite.records.folder import Record, folders_of_runs
+from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
 ADVERSARIAL = "adversarial"
@@ -37,8 +37,6 @@ def perturb(cfg: DictConfig) -> list[Path]:
     settings = {task: _settings(cfg, name) for task, name in _TEXTS.items()}
     results = Path(cfg.results)
     yes_or_no(cfg.again, "again")
-    if not folders_of_runs(results):
-        raise UsageError(f"got {results}, which has no runs, wanted a results folder with trained ones in runs/")
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine
 
     def work(record: Record) -> dict[str, Any]:
