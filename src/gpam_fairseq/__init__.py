@@ -12,6 +12,6 @@ products.use()  # before torch is loaded
 import gpam_fairseq.compat  # noqa: E402
 import gpam_fairseq.models  # noqa: E402
 import gpam_fairseq.recall  # noqa: E402
-import gpam_fairseq.trainer.finetune  # noqa: E402
+import gpam_fairseq.trainer.loading  # noqa: E402
 
 __all__: list[str] = []

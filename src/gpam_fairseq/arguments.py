@@ -76,7 +76,7 @@ def parser_sentence(message: str) -> str:
 def sentence_for(error: Exception) -> str | None:
     """What an exception tells that fairseq raised in so many words (``raise`` or ``assert``); None of any other."""
     if str(error).startswith("Cannot load model parameters from checkpoint"):
-        return _another_model(error)
+        return _other_parameters(error)
     words = " ".join(str(error).split())
     return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
 
@@ -105,13 +105,18 @@ def missing_sentence(command: str, error: OSError) -> str:
     )
 
 
-def _another_model(error: Exception) -> str:
+def _other_parameters(error: Exception) -> str:
     """torch names all parameters that are missing, unexpected or of another size; one tells enough."""
     path = str(error).removeprefix("Cannot load model parameters from checkpoint ").partition(";")[0]
     lines = str(error.__context__).splitlines()
     first = lines[1].strip().split(",")[0].rstrip(". ") if len(lines) > 1 else str(error.__context__)
+    return another_model(path, first)
+
+
+def another_model(path: str, difference: str) -> str:
+    """What to do where a training's own checkpoint is not of the model that it goes on with."""
     return (
-        f"{path} holds another model than these options describe ({first}); give the options of its training, or "
+        f"{path} holds another model than these options describe ({difference}); give the options of its training, or "
         "another --save-dir to start anew"
     )
 

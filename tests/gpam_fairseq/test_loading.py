@@ -1,9 +1,9 @@
-"""``--finetune-from-model``: daGPAM from a softmax checkpoint, the same model where lambda is 0; strict elsewhere."""
+"""Training from a checkpoint: daGPAM from softmax's is the same model where lambda is 0; from its own all is strict."""
 
 import logging
 from types import SimpleNamespace
 
-from gpam_fairseq.trainer.finetune import _starting_from_another_model
+from gpam_fairseq.trainer.loading import _loading
 
 import pytest
 import torch
@@ -100,7 +100,21 @@ def test_a_restored_training_has_to_have_every_parameter(softmax_checkpoint, par
     assert train(parallel, tmp_path, "--attention", "dagpam", "--restore-file", softmax_checkpoint) == 2
     said = capfd.readouterr().err.splitlines()[-1]
     assert said.startswith(f"gpam_fairseq train: {softmax_checkpoint} holds another model than these options describe")
-    assert "mechanism.query_neg" in said
+    assert "(attention is softmax in it, dagpam here)" in said
+
+
+def test_a_training_goes_on_with_the_options_of_its_mechanism(parallel, tmp_path, capfd):
+    """Fixed lambdas are no parameters, whose lack fairseq would see."""
+    dagpam = ["--attention", "dagpam", "--lambda-neg"]
+    assert train(parallel, tmp_path, *dagpam, 0.5) == 0
+    assert train(parallel, tmp_path, *dagpam, 0.5, "--lambda-pos", 0.5, max_update=2) == 0  # the default, said
+    before = torch.load(tmp_path / "checkpoint_last.pt")["model"]
+    capfd.readouterr()
+    assert train(parallel, tmp_path, *dagpam, 0.25, max_update=3) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "checkpoint_last.pt holds another model" in said and "(lambda_neg is 0.5 in it, 0.25 here)" in said
+    after = torch.load(tmp_path / "checkpoint_last.pt")["model"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
 
 
 def test_everything_but_the_mechanism_has_to_be_in_the_other_model(softmax_checkpoint, parallel, tmp_path, capfd):
@@ -119,6 +133,6 @@ def test_with_several_processes_new_parameters_stay_too():
     wrapped = ModuleProxyWrapper(inside)
     trainer = SimpleNamespace(model=wrapped, get_model=lambda: model)
     trainer.load_checkpoint = lambda path: wrapped.load_state_dict(softmax.state_dict(), strict=True)
-    load = _starting_from_another_model(lambda cfg, trainer: trainer.load_checkpoint("another.pt"))
+    load = _loading(lambda cfg, trainer: trainer.load_checkpoint("another.pt"))
     load(SimpleNamespace(finetune_from_model="another.pt"), trainer)
     assert torch.equal(model.decoder.embed_tokens.weight, softmax.decoder.embed_tokens.weight)
