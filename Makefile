@@ -74,22 +74,22 @@ lint: setup ## ruff: style and common mistakes
 
 reproduce-lm: ## train softmax and daGPAM as language models, write the table (SCALE=laptop|small|paper MODELS=softmax,dagpam SEEDS=1,2,3 JOBS=2)
 	@"$$PYTHON" $(REPRODUCE) --announce lm
-	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory --silent setup
 	@$(MORE) $(RUN) $(REPRODUCE) lm $$EXTRA
 
 reproduce-nmt: ## the same on translation
 	@"$$PYTHON" $(REPRODUCE) --announce nmt
-	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory --silent setup
 	@$(MORE) $(RUN) $(REPRODUCE) nmt $$EXTRA
 
 reproduce-ptb: ## the paper's Penn Treebank row: verdict and controls of scale (most of a day of two cores; GPAM_MIRROR=folder with ptb/ptb.train.txt and the others)
 	@set -f; "$$PYTHON" scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" --announce -- $$EXTRA
-	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory --silent setup
 	@$(MORE) $(RUN) scripts/reproduce_ptb.py --results "$$RESULTS" --jobs "$$JOBS" -- $$EXTRA
 
 sweep-lambda: ## a Hydra multirun over lambda- and lambda+, with a table and a plot (TASK=lm|nmt, and those of reproduce-lm)
 	@"$$PYTHON" $(REPRODUCE) --announce --sweep "$$TASK"
-	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory --silent setup
 	@$(MORE) $(RUN) $(REPRODUCE) --sweep "$$TASK" $$EXTRA
 
 tables: setup ## tables, figures and report of RESULTS from its records
@@ -103,7 +103,7 @@ archive: setup ## one archive of the runs of RESULTS with their histories and te
 
 compare: ## what differs between two runs, or two models: A=FOLDER B=FOLDER below results/.../runs
 	@test -n "$$A" -a -n "$$B" || { echo "compare: wanted A=FOLDER B=FOLDER, below results/.../runs" >&2; exit 2; }
-	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory --silent setup
 	@$(MORE) $(RUN) scripts/compare.py "$$A" "$$B"
 
 analyse: setup ## collapse, gradients, weights, lemmas of RESULTS: numbers and figures (checkpoints where there are)

@@ -98,6 +98,8 @@ def test_missing_file(tmp_path):
     dataset = parallel(tmp_path / "raw")
     (tmp_path / "raw" / "valid.en").unlink()
     refused(tmp_path, dataset, r"valid\.en does not exist")
+    (tmp_path / "raw" / "valid.en").mkdir()
+    refused(tmp_path, dataset, r"valid\.en is a folder, wanted a text file")
 
 
 @pytest.mark.parametrize(

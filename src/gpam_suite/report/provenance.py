@@ -40,7 +40,7 @@ def experiment_notes(aggregate: Aggregate) -> list[str]:
     """The paragraphs below a table: how it is read, what it is made of, and the commands that made the runs, row by
     row, without repeats."""
     commands = dict.fromkeys(record["command"] for record in aggregate.records)
-    made = "Made by these commands, as they were typed (one that was stopped lists more models than it trained):\n"
+    made = "Made by these commands (one that was stopped lists more models than it trained):\n"
     return [bullets([*_how_to_read(aggregate), *_provenance(aggregate)]), made, code(commands)]
 
 

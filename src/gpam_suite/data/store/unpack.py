@@ -58,7 +58,7 @@ def open_text(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
         UsageError: it is not there; or, while it is read, broken or of a size that no text has.
     """
     if not path.is_file():
-        raise UsageError(f"text file {path} does not exist")
+        raise UsageError(f"{path} is a folder, wanted a text file" if path.is_dir() else f"{path} does not exist")
     with path.open("rb") as file:
         start = file.read(6)
     if start.startswith(_ZIP):
