@@ -213,7 +213,13 @@ def test_a_model_that_is_far_behind_is_a_number_at_the_edge_and_no_control(tmp_p
     assert re.fullmatch(r"◂ -\d\d\.\d\d", edge.get_text()) and axes.get_xlim()[0] > -5
     assert "number at the edge" in plot.caption
     parts = parts_of(tmp_path, {"lm_ptb": found})
-    assert "| NON | 3 | " in parts["others-lm_ptb"] and "| NON |" not in parts["controls-lm_ptb"]
+    (line,) = (line for line in parts["others-lm_ptb"].splitlines() if line.startswith("| NON | 3 | "))
+    (scores,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
+    own, dagpam = (scores.row_of(model).values("test_perplexity") for model in ("non", "dagpam_trainable"))
+    behind = [math.log(dagpam[seed] / own[seed]) for seed in (1, 2, 3)]
+    gains = (sum(behind) / 3, *stats.ttest_1samp(behind, 0.0).confidence_interval(0.95))
+    center, low, high = (f"{100 * claims.share_lower(gain):+.2f} %" for gain in gains)
+    assert line.endswith(f" | {center} [{low}, {high}] |") and "| NON |" not in parts["controls-lm_ptb"]
     assert "softmax_scaled" in parts["controls-lm_ptb"] and "softmax_scaled" not in parts["others-lm_ptb"]
 
 

@@ -199,13 +199,20 @@ def _controls(found: Finding) -> str:
 
 
 def _others(found: Finding) -> str:
-    """Each model that is compared with softmax alone, the best first."""
+    """Each model that is compared with softmax alone, the best first, and beside the claim's model."""
     rest = [one for one in found.against_baseline if one.model not in found.claim.asked_about]
     if not rest:
         return ""
     rest.sort(key=lambda one: -one.gain.estimate)
-    head = ["Model", "Seeds", f"Gain over {rest[0].labels[1]} [95 %]", "p, Holm"]
-    return markdown(head, [[one.labels[0], str(len(one.seeds)), *_tested(found, one)] for one in rest])
+    primary = found.comparisons[0]
+    model, baseline = primary.labels
+    head = ["Model", "Seeds", f"Gain over {baseline} [95 %]", "p, Holm", f"Over {model}, same seeds [95 %]"]
+    lines = []
+    for one in rest:
+        lead = one.less(primary)
+        beside = gain_with_interval(found.metric, lead[1]) if lead else MISSING
+        lines.append([one.labels[0], str(len(one.seeds)), *_tested(found, one), beside])
+    return f"The last column was not planned, and is not corrected.\n\n{markdown(head, lines)}"
 
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:

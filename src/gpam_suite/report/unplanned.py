@@ -61,9 +61,8 @@ def _gains_apart(plan: str, said: Mapping[str, Finding]) -> str:
     """By how much the model's gain over softmax is larger in one experiment of the plan than in another."""
     lines = []
     for one, other in combinations(_of_plan(plan, said).values(), 2):
-        gains, less = one.comparisons[0].gains, other.comparisons[0].gains
-        if seeds := sorted(set(gains) & set(less)):
-            apart = difference({seed: gains[seed] for seed in seeds}, {seed: less[seed] for seed in seeds})
+        if found := one.comparisons[0].less(other.comparisons[0]):
+            seeds, apart = found
             cells = gain_with_interval(one.metric, apart), p_number(apart.p_value)
             lines.append([one.claim.title, other.claim.title, str(len(seeds)), *cells])
     if not lines:
