@@ -80,6 +80,10 @@ OWN = sys.stdlib_module_names
             "tracking.mode: got 'offlin', wanted one of auto, online, offline, disabled; did you mean 'offline'?",
         ),
         (["paths.results=/proc/results"], "set paths.results to a folder that you may write"),
+        (
+            ["launcher=joblib", "hydra.launcher.n_jobs=zero"],
+            "hydra.launcher.n_jobs=zero: Value 'zero' of type 'str' could not be converted to Integer",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, tmp_path, monkeypatch, command):

@@ -185,7 +185,8 @@ def _hydra_sentence(error: HydraException, config_name: str) -> str:
         return refused + _meant_key(lines[0], config_name)
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"got '{error.override}', wanted KEY=VALUE, for instance model=dagpam"
-    return " ".join(lines[:2])
+    reason = str(error.__cause__ or "").splitlines()[:1] if lines[0].startswith("Error merging override") else []
+    return ": ".join([" ".join(lines[:2]), *reason])
 
 
 def _meant_key(text: str, config_name: str) -> str:
