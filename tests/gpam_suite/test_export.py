@@ -64,6 +64,7 @@ def test_the_folder_names_no_place_and_its_card_says_what_it_is(lm, nmt):
     for folder, output in (lm, nmt):
         record = read_record(folder)
         card = (output / "README.md").read_text(encoding="utf-8")
+        assert len({path.stat().st_mode for path in output.iterdir()}) == 1, "all may be read by whom it is given to"
         for part in (record["model_label"], record["dataset_label"], f"seed {record['seed']}", "Licence of the data"):
             assert part in card
         assert all(name in card for name in record["metrics"])

@@ -343,6 +343,7 @@ def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):
     record = read_record(folder_of(diverging))
     assert record["status"] == "diverged"
     assert re.match(r"update \d+: (parameter|the (output|gradient) of) \S+ is not finite", record["reason"])
+    assert record["hardware"]["fast_products"] is None, "not known of it"
     failing = OmegaConf.merge(cfg, {"fairseq": {"dataset": {"max_tokens_valid": 2}}})
     with pytest.raises(RunFailed):
         run_here(failing)

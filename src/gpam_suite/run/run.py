@@ -187,7 +187,7 @@ def _record(
         "hardware": environment.hardware()
         | ({"gpu": None, "gpus": 0} if cfg.fairseq.common.cpu else {})
         | {
-            "fast_products": outcome.get("fast_products", False),
+            "fast_products": outcome.get("fast_products"),
             "attention_backends": outcome.get("attention_backends"),
         },
         "command": environment.command(),

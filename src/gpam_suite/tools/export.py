@@ -1,6 +1,7 @@
 """A trained run as a folder that can be given away: parameters, configuration, dictionary, segmentation, card."""
 
 import json
+import shutil
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -55,6 +56,7 @@ def export(cfg: DictConfig) -> None:
         {output / name: content for name, content in files.items()} | {output / CARD: card(run.record, prepared)}
     )
     save_model(model, str(output / WEIGHTS), metadata={"format": "pt"})
+    shutil.copymode(output / CARD, output / WEIGHTS)  # it is written for its owner alone
     config = {
         "format": FORMAT,
         "task": prepared.task,
