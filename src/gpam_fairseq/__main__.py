@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from gpam_fairseq.arguments import check_arguments, missing_sentence, parser_sentence, sentence_for, unread_sentence
+from gpam_fairseq.compat import lists_for_sacrebleu
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer.replacing import replaced
 from gpam_fairseq.trainer.steps import distributed_main, steps
@@ -82,7 +83,7 @@ def _main(words: list[str]) -> int:
             check_arguments(command, words[1:])
             module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
             ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}
-            with replaced(module, **ours):
+            with replaced(module, **ours), lists_for_sacrebleu():
                 module.cli_main()
     except BrokenPipeError:
         raise

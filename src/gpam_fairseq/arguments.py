@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpam_fairseq.compat import load_without_executing
+from gpam_fairseq.compat import literal, load_without_executing
 from gpam_fairseq.config import attention_fields
 
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
@@ -17,18 +17,28 @@ from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _LONG = 12  # choices that a sentence may list
+_AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--workers")
 
 
 def check_arguments(command: str, words: Sequence[str]) -> None:
-    """Raise UsageError where ``command`` misses an option that it cannot do without, or two do not go together."""
+    """Raise UsageError where ``command`` misses an option that it cannot do without, two do not go together, or a value
+    is one that fairseq divides by."""
     if {"-h", "--help"} & set(words):
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in (("--arch", "-a"), ("--task",), ("--path",), ("--attention",)):
-        parser.add_argument(*names)
+    parser.add_argument("--arch", "-a")
+    for name in ("--task", "--path", "--attention", "--model-overrides", *_AT_LEAST_ONE):
+        parser.add_argument(name)
     given, _ = parser.parse_known_args(list(words))
-    if command in _NEED_A_CHECKPOINT and given.path is None:
-        raise UsageError("no model; give --path CHECKPOINT, for instance --path checkpoints/checkpoint_best.pt")
+    for name in _AT_LEAST_ONE:
+        if re.fullmatch(r"0+|-\d+", value := getattr(given, name[2:]) or ""):
+            raise UsageError(f"{name}: got {value}, wanted at least 1")
+    if command in _NEED_A_CHECKPOINT:
+        if given.path is None:
+            raise UsageError("no model; give --path CHECKPOINT, for instance --path checkpoints/checkpoint_best.pt")
+        if own := [word for word in words if word.partition("=")[0] in _own_options()]:
+            raise UsageError(f"{own[0]}: the checkpoint says which attention its model has, with its options; drop it")
+        literal(given.model_overrides or "{}")
     if command == "validate" and given.task is None:
         raise UsageError("no task; give --task, the one of the training: language_modeling or translation")
     if command == "train":
@@ -59,12 +69,9 @@ def parser_sentence(message: str) -> str:
     """argparse's complaint; where it lists a hundred choices, the one that was meant instead, and which of our options
     an unknown one may mean."""
     if unknown := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message):
-        ours = [f"--{name.replace('_', '-')}" for name, *_ in attention_fields()]
-        if unknown[1] in ours:
-            return (
-                f"{unknown[1]} is an option of this plugin's architectures: give --arch gpam_nmt, gpam_lm or their like"
-            )
-        return message + did_you_mean(unknown[1], ours)
+        if unknown[1] in _own_options():
+            return f"{unknown[1]} is an option of training this plugin's models: --arch gpam_nmt, gpam_lm or the like"
+        return message + did_you_mean(unknown[1], _own_options())
     found = re.fullmatch(r"(argument \S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
     if found is None:
         return message
@@ -73,10 +80,20 @@ def parser_sentence(message: str) -> str:
     return f"{found[1]}: got '{found[2]}'{did_you_mean(found[2], known)}{listed}"
 
 
+def _own_options() -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, *_ in attention_fields()]
+
+
 def sentence_for(error: Exception) -> str | None:
     """What an exception tells that fairseq raised in so many words (``raise`` or ``assert``); None of any other."""
     if str(error).startswith("Cannot load model parameters from checkpoint"):
-        return _other_parameters(error)
+        path = str(error).removeprefix("Cannot load model parameters from checkpoint ").partition(";")[0]
+        return another_model(path, _first_difference(error.__context__))
+    if str(error).startswith("Error(s) in loading state_dict"):
+        return (
+            f"the checkpoint's model does not fit these dictionaries ({_first_difference(error)}); give the prepared "
+            "data of its training, or data prepared with the same dictionaries (--srcdict, --tgtdict)"
+        )
     words = " ".join(str(error).split())
     return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
 
@@ -94,6 +111,8 @@ def missing_sentence(command: str, error: OSError) -> str:
     """What is missing or cannot be read; of its data fairseq looks for the folder or a dictionary first."""
     if error.filename is None:  # raised by fairseq itself: a sentence, or the path alone
         said = str(error)
+        if isinstance(error, FileExistsError):
+            return f"{said} exists already; give another --destdir, or delete it"
         return said if " " in said else f"no file or folder {said}"
     path = Path(str(error.filename))
     dictionary = path.match("dict*.txt")
@@ -105,19 +124,17 @@ def missing_sentence(command: str, error: OSError) -> str:
     )
 
 
-def _other_parameters(error: Exception) -> str:
+def _first_difference(error: BaseException | None) -> str:
     """torch names all parameters that are missing, unexpected or of another size; one tells enough."""
-    path = str(error).removeprefix("Cannot load model parameters from checkpoint ").partition(";")[0]
-    lines = str(error.__context__).splitlines()
-    first = lines[1].strip().split(",")[0].rstrip(". ") if len(lines) > 1 else str(error.__context__)
-    return another_model(path, first)
+    lines = str(error).splitlines()
+    return lines[min(1, len(lines) - 1)].strip().split(', "')[0].rstrip(". ")
 
 
 def another_model(path: str, difference: str) -> str:
-    """What to do where a training's own checkpoint is not of the model that it goes on with."""
+    """What to do where a training's checkpoint is not of the model that it goes on with, or starts from."""
     return (
         f"{path} holds another model than these options describe ({difference}); give the options of its training, or "
-        "another --save-dir to start anew"
+        "start anew (another --save-dir, no --finetune-from-model)"
     )
 
 

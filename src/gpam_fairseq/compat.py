@@ -24,6 +24,8 @@ Import this module before fairseq, in every process. It is the only place that k
 10. In half precision its adaptive loss is summed up in half precision: in float16 to infinity, once it is of a few
     thousand tokens. Gradients do not suffer, but what is logged and what chooses the best checkpoint does.
 11. ``--bf16`` on a command line is taken for ``--tpu``, and then fails on a GPU.
+12. ``score`` makes its scorer of three numbers, which takes one configuration, and gives sacrebleu open files, which
+    takes lists.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
@@ -43,7 +45,7 @@ import types
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpam_fairseq.trainer.replacing import replaced
@@ -320,6 +322,31 @@ def _no_tpu_unasked(stock: Any) -> Any:
     return parse_args_and_arch
 
 
+def _of_three_numbers(scorer: type) -> None:
+    """Repair 12, of ``--sentence-bleu``."""
+    stock_init = scorer.__init__
+
+    @functools.wraps(stock_init)
+    def __init__(self: Any, cfg: Any, *others: int) -> None:
+        stock_init(self, types.SimpleNamespace(pad=cfg, eos=others[0], unk=others[1]) if others else cfg)
+
+    scorer.__init__ = __init__
+
+
+@contextlib.contextmanager
+def lists_for_sacrebleu() -> Iterator[None]:
+    """Repair 12, of ``--sacrebleu``, while this holds."""
+    import sacrebleu
+
+    stock = sacrebleu.corpus_bleu
+
+    def corpus_bleu(system: Iterable[str], references: Iterable[Iterable[str]], **options: Any) -> Any:
+        return stock(list(system), [list(reference) for reference in references], **options)
+
+    with replaced(sacrebleu, corpus_bleu=corpus_bleu):
+        yield
+
+
 class _WhenAsked(types.ModuleType):
     """The module of this name, imported when something of it is asked for (repair 8)."""
 
@@ -355,6 +382,7 @@ def _repair() -> None:
     from fairseq.data import token_block_dataset
     from fairseq.dataclass import utils as dataclass_utils
     from fairseq.modules import adaptive_input, adaptive_softmax, sinusoidal_positional_embedding, transformer_layer
+    from fairseq.scoring import bleu
 
     utils.clip_grad_norm_ = _clips_on_the_cpu(utils.clip_grad_norm_)
     token_block_dataset.np = _ModuleWith(numpy, compat=types.SimpleNamespace(long=int))
@@ -371,6 +399,7 @@ def _repair() -> None:
         _with_zeros(layer)
     options.parse_args_and_arch = _no_tpu_unasked(options.parse_args_and_arch)
     _summed_in_float32(adaptive_loss.AdaptiveLoss)
+    _of_three_numbers(bleu.Scorer)
 
 
 _repair()

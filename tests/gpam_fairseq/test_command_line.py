@@ -144,7 +144,7 @@ MISTAKES = {
     ),
     "an option that fairseq's own model has not": (
         ["train", "--arch", "transformer", "--max-tokens", "300", "--attention=dagpam"],
-        "--attention is an option of this plugin's architectures: give --arch gpam_nmt, gpam_lm or their like",
+        "--attention is an option of training this plugin's models: --arch gpam_nmt, gpam_lm or the like",
     ),
     "heads": ([*NMT, "--attention", "dagpam", "--decoder-attention-heads", "5"], HEADS),
     "cross-self-attention": (
@@ -182,6 +182,16 @@ MISTAKES = {
     "interactive without a path": (["interactive"], NO_MODEL),
     "eval-lm without a path": (["eval-lm"], NO_MODEL),
     "validate without a path": (["validate"], NO_MODEL),
+    "generate with another mechanism": (
+        ["generate", "--path", "model.pt", "--arch", "gpam_nmt", "--lambda-neg=0.5"],
+        "--lambda-neg=0.5: the checkpoint says which attention its model has, with its options; drop it",
+    ),
+    "generate with overrides that are none": (
+        ["generate", "--path", "model.pt", "--model-overrides", "{'data'"],
+        "fairseq option: got '{'data'', wanted a literal, .*",
+    ),
+    "no beam": (["generate", "--path", "model.pt", "--beam", "0"], "--beam: got 0, wanted at least 1"),
+    "n-grams of no words": (["score", "--ref", "text", "--order", "-1"], "--order: got -1, wanted at least 1"),
     "validate without a task": (["validate", "--path", "model.pt"], "no task; give --task, .*"),
 }
 
@@ -201,6 +211,37 @@ def test_a_mistake_is_one_sentence(mistake, lines, parallel, tmp_path, capfd):
     assert toy.gpam(command, data, *saved, *more) == 2
     assert re.fullmatch(f"gpam_fairseq {command}: {wanted}", sentence(capfd.readouterr().err))
     assert not list(tmp_path.glob("run/*"))
+
+
+def test_generate_with_another_dictionary_is_one_sentence(dagpam_checkpoint, lines, parallel, tmp_path, capfd):
+    shutil.copytree(parallel, tmp_path / "data")
+    shutil.copy(lines / "dict.txt", tmp_path / "data/dict.tgt.txt")
+    capfd.readouterr()
+    assert toy.gpam("generate", tmp_path / "data", "--path", dagpam_checkpoint) == 2
+    wanted = r"gpam_fairseq generate: the checkpoint's model does not fit these dictionaries \(size mismatch .*\); give"
+    assert re.match(wanted, capfd.readouterr().err.splitlines()[-1])
+
+
+def test_preprocess_does_not_write_over_a_dictionary(parallel, capfd):
+    raw = parallel.parent / "raw"
+    capfd.readouterr()
+    assert toy.gpam("preprocess", "-s", "src", "-t", "tgt", "--trainpref", raw / "train", "--destdir", parallel) == 2
+    said = rf"gpam_fairseq preprocess: {parallel}/dict\.src\.txt exists already; give another --destdir, or delete it"
+    assert re.fullmatch(said, capfd.readouterr().err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("kind", ["--sacrebleu", "--sentence-bleu"])
+def test_score_by_sacrebleu_and_by_sentence(kind, tmp_path, capsys):
+    """Both are tracebacks in fairseq itself, with sacrebleu 2 and at all."""
+    (reference := tmp_path / "ref").write_text("sun moon star sea hill\nrain snow wind bird fish\n")
+    (system := tmp_path / "sys").write_text("sun moon star sea hill\nrain snow wind bird leaf\n")
+    capsys.readouterr()
+    assert toy.gpam("score", "--sys", system, "--ref", reference, kind) == 0
+    found = [float(score) for score in re.findall(r"BLEU\d? = ([\d.]+)", capsys.readouterr().out)]
+    if kind == "--sacrebleu":  # nine words of ten, seven pairs of eight, five of six, three of four; no brevity penalty
+        assert found == [pytest.approx(100 * (9 / 10 * 7 / 8 * 5 / 6 * 3 / 4) ** 0.25, abs=0.01)]
+    else:  # its precisions have one added to counts, of single words to none
+        assert found[0] == 100 and found[1] == pytest.approx(100 * (4 / 5 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25, abs=0.01)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04 no pickle", b"the 3\nof 2\n", "cut off"])
@@ -224,7 +265,7 @@ def test_another_model_over_old_checkpoints_is_one_sentence(change, dagpam_check
     assert toy.gpam(*NMT, parallel, "--arch", "gpam_iwslt_de_en", "--save-dir", tmp_path, *more) == 2
     (complaint,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gpam_fairseq")]
     assert complaint.startswith(f"gpam_fairseq train: {tmp_path}/checkpoint_last.pt holds another model")
-    assert complaint.endswith("give the options of its training, or another --save-dir to start anew")
+    assert complaint.endswith("or start anew (another --save-dir, no --finetune-from-model)")
 
 
 def test_help_ends_quietly_when_nobody_reads_on(monkeypatch, capfd):
