@@ -16,10 +16,12 @@ from fuzzing.damage import damaged
 from fuzzing.judge import REFUSED, Broken, outcome, refused
 from fuzzing.of_records import changed
 from fuzzing.target import Target, memory_folder
+from gpam_suite.common import strict_json
 from gpam_suite.common.files import sha256
 from gpam_suite.config.compose import fairseq_config
 from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.evaluate.checkpoint import read_checkpoint
+from gpam_suite.tools.pretrained import FORMAT, load
 
 
 def _state() -> dict[str, Any]:
@@ -83,7 +85,7 @@ def _exported() -> dict[str, Any]:
         save_model(model, str(folder / "model.safetensors"))
         files = {name: (folder / name).read_bytes() for name in ("dict.txt", "model.safetensors")}
     config = {
-        "format": 1,
+        "format": FORMAT,
         "task": "lm",
         "unit": "word",
         "languages": ["en"],
@@ -97,15 +99,15 @@ def _exported() -> dict[str, Any]:
 
 
 def _pretrained(case: tuple[str, Any], folder: Path) -> None:
-    """Parameters and dictionary cannot change unnoticed: their checksums are in the configuration."""
-    from gpam_suite.tools.pretrained import load
-
+    """Parameters and dictionary cannot change unnoticed: their checksums are in the configuration. The configuration's
+    own is made anew, so that what it says is read."""
     kind, content = case
     exported = _exported()
     for name, whole in exported["files"].items():
         (folder / name).write_bytes(content if name == kind else whole)
     try:
-        text = json.dumps(content if kind == "config" else exported["config"])
+        config = content if kind == "config" else exported["config"]
+        text = strict_json.summed(config) if isinstance(config, dict) else json.dumps(config)
     except (ValueError, UnicodeEncodeError):
         return
     (folder / "config.json").write_text(text, encoding="utf-8")

@@ -1,6 +1,5 @@
 """An exported model gives what its run's evaluation gave; a folder that is not whole is refused in one sentence."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from runs import composed, places, run_here, tiny
 
 from gpam.errors import UsageError
+from gpam_suite.common import strict_json
 from gpam_suite.config.compose import folder_of
 from gpam_suite.records.folder import read_record
 from gpam_suite.tools.export import export
@@ -92,6 +92,7 @@ def test_a_language_model_writes_by_its_own_probabilities(lm):
     words = model.source_dictionary
     greedy = model.write("", tokens=8, temperature=0)
     assert greedy == model.write("", tokens=8, temperature=2, top_k=1, seed=9)
+    assert greedy == model.write("", tokens=8, temperature=1e-320)
     stream, filling = torch.tensor([words.eos()]), [i for i, name in enumerate(words.symbols) if "madeup" in name]
     for _ in range(8):
         logits = model.model(stream[None])[0][0, -1].detach()
@@ -127,10 +128,16 @@ def test_what_a_model_cannot_do_is_said(lm, nmt):
 
 
 def change(folder: Path, act) -> None:
-    """Let ``act`` change the configuration of a folder."""
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    """Let ``act`` change the configuration of a folder, as somebody does who makes a new checksum too."""
+    config = strict_json.read_summed((folder / CONFIG).read_text(encoding="utf-8"))
     act(config)
-    (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    (folder / CONFIG).write_text(strict_json.summed(config), encoding="utf-8")
+
+
+def other_lambdas(folder: Path) -> None:
+    text = (folder / CONFIG).read_text(encoding="utf-8")
+    assert text.count('"lambda_neg": 0.5') == 1
+    (folder / CONFIG).write_text(text.replace('"lambda_neg": 0.5', '"lambda_neg": 0.6'), encoding="utf-8")
 
 
 def cut(folder: Path) -> None:
@@ -160,7 +167,8 @@ def cut(folder: Path) -> None:
             lambda folder: change(folder, lambda config: config.update(task="nmt")),
             "config.json has at evaluation: 'beam' is a required property",
         ),
-        (lambda folder: change(folder, lambda config: config.update(format=99)), "is not of format 1"),
+        (lambda folder: change(folder, lambda config: config.update(format=99)), "is not of format 2"),
+        (other_lambdas, "config.json: its checksum is not the one it was written with"),
         (lambda folder: (folder / CONFIG).write_text("{"), "config.json is not JSON"),
     ],
 )

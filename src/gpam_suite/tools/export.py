@@ -1,6 +1,5 @@
 """A trained run as a folder that can be given away: parameters, configuration, dictionary, segmentation, card."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import save_model
 
 from gpam.errors import UsageError
+from gpam_suite.common import strict_json
 from gpam_suite.common.files import file_sha256, write_atomically, write_files
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.markup import inert, markdown
@@ -68,7 +68,7 @@ def export(cfg: DictConfig) -> None:
         "fairseq": sections,
         "files": {name: file_sha256(output / name) for name in (*files, WEIGHTS)},
     }
-    write_atomically(output / CONFIG, json.dumps(config, indent=1, ensure_ascii=False) + "\n")  # last: complete with it
+    write_atomically(output / CONFIG, strict_json.summed(config, indent=1))  # last: complete with it
     print(output)
 
 

@@ -1,7 +1,7 @@
 """A trained model in a folder of its own: ``load(folder).translate(text)``, ``.perplexity(text)``, ``.write(text)``.
 
 ``model.safetensors`` holds the parameters, ``config.json`` the model, its text processing and the checksum of every
-other file; ``dict*.txt`` and ``codes.txt`` or ``sentencepiece.model`` are fairseq's and the segmentation's own files.
+file, its own too. ``dict*.txt`` and ``codes.txt`` or ``sentencepiece.model`` are fairseq's and the segmentation's own.
 Nothing is unpickled, so a folder of a stranger's runs no code. ``scripts/export.py`` writes such folders.
 """
 
@@ -37,7 +37,7 @@ from gpam_suite.data.text.segmentation import BPE_FILES, Tokenizer, undo_segment
 from gpam_suite.evaluate.language_model import LanguageModelScore, token_nll
 from gpam_suite.evaluate.translation import sentences_of, translate_sentences
 
-FORMAT = 1
+FORMAT = 2
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _CAN = {
     LM.name: "a language model: it gives perplexity and writes, no translations",
@@ -171,7 +171,7 @@ class Pretrained:
         if tokens < 1 or top_k < 0 or not fits:
             raise UsageError(
                 f"got {tokens} tokens, temperature {temperature:g}, top-k {top_k}, seed {seed}; wanted at least 1, 0, "
-                "0 and 0, and of a seed less than 2**63"
+                "0 and 0, a finite temperature, and a seed less than 2**63"
             )
         words = self.source_dictionary
         never = [words.bos(), words.pad(), words.unk()] + [words.eos()] * (self.config["unit"] == "character")
@@ -211,7 +211,7 @@ def _drawn(log_p: Tensor, temperature: float, top_k: int, generator: torch.Gener
         return log_p.argmax()[None]
     if 0 < top_k < len(log_p):
         log_p = log_p.masked_fill(log_p < log_p.topk(top_k).values[-1], float("-inf"))
-    return torch.multinomial(((log_p - log_p.max()) / temperature).softmax(0), 1, generator=generator)
+    return torch.multinomial(((log_p - log_p.max()).double() / temperature).softmax(0), 1, generator=generator)
 
 
 def load(folder: str | Path) -> Pretrained:
@@ -256,6 +256,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise _broken(folder, f"{CONFIG} is not JSON") from None
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise UsageError(f"{path} is not of format {FORMAT}, which this version reads; export the model again")
+    try:
+        config = strict_json.checked(config)
+    except ValueError as error:
+        raise _broken(folder, f"{CONFIG}: {error}") from None
     if (error := best_match(_VALIDATOR.iter_errors(config))) is not None:
         where = ".".join(map(str, error.absolute_path)) or "the top"
         raise _broken(folder, f"{CONFIG} has at {where}: {error.message[:200]}")
