@@ -259,6 +259,9 @@ def test_cpu_is_measured(monkeypatch):
     [
         (["devices=[0]"], "devices: got"),
         (["utilisation=-1"], "utilisation: got -1, wanted a number above zero"),
+        (["utilisation=50"], "utilisation: got 50, wanted a share of the peak, at most 1"),
+        (["sentence=30"], "sentence: is of translation alone; a language model reads"),
+        (["devices=[1,3]"], "gpu.devices=3 cannot share"),
         (["vocabulary=many"], "vocabulary: got 'many', wanted a whole number"),
         (["device=cpu", "gpu=single", "gpu.precision=fp16"], "is not planned in fp16; wanted gpu.precision=fp32"),
         (["dataset=local_lm", "dataset.folder=x", "preprocessing.bpe=none"], "give it as vocabulary=NUMBER"),

@@ -75,6 +75,7 @@ OWN = sys.stdlib_module_names
         (["model=dagpam", "model.name=mine"], "model.name: got 'mine', wanted the name of a file of configs/model"),
         (["lr=1e-3"], "did you mean 'fairseq.optimization.lr'?"),
         (["fairseq.optimization.lr=1e-3"], "got '0.001', wanted a list, as in fairseq.optimization.lr=[0.001]"),
+        (["tracking.tags=[a,1]"], "tracking.tags: got '1', wanted a text"),
         (
             ["tracking.mode=offlin"],
             "tracking.mode: got 'offlin', wanted one of auto, online, offline, disabled; did you mean 'offline'?",

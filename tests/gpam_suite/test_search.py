@@ -96,7 +96,7 @@ def test_a_diverged_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
     ("overrides", "sentence"),
     [
         (["+search.options.lambda_nge={low:0,high:1}"], "no option 'lambda_nge'; did you mean 'lambda_neg'"),
-        (["search.options.lambda_neg={low:2,high:1}"], "wanted numbers: low, high and, where it has one, a step"),
+        (["search.options.lambda_neg={low:2,high:1}"], "wanted numbers: low, high .no less. and, where it has"),
         (["search.options.lambda_neg.low=a"], "'low': 'a', .* wanted numbers"),
         (["search.options.lambda_neg.step=0"], "a step above 0"),
         (["search.options=lambda_neg"], "search.options: got 'lambda_neg', wanted a mapping"),

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
 from gpam_suite.common.lock import locked
-from gpam_suite.common.options import one_of, several
+from gpam_suite.common.options import nonempty, one_of, several
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
@@ -51,7 +51,8 @@ def run(cfg: DictConfig) -> float | None:
     """
     check(cfg)
     one_of(cfg.tracking.mode, MODES, "tracking.mode")
-    several(cfg.tracking.tags, "tracking.tags")
+    for tag in several(cfg.tracking.tags, "tracking.tags"):
+        nonempty(tag, "tracking.tags")
     folder = folder_of(cfg)
     place = place_of()
     if place is not None:

@@ -77,7 +77,8 @@ def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
             )
         if not _is_range(range_):
             raise UsageError(
-                f"search.options.{name}: got {range_}, wanted numbers: low, high and, where it has one, a step above 0"
+                f"search.options.{name}: got {range_}, wanted numbers: low, high (no less) and, where it has one, a "
+                "step above 0"
             )
     whole_number(cfg.trials, 1, "trials")
     return found

@@ -102,7 +102,7 @@ class Tracker:
             self.logged = len(rows)
 
     def finish(self, record: dict[str, Any]) -> None:
-        """The record's numbers as the summary; scores as a table, the record as an artifact."""
+        """The record's metrics, parameters, speed and memory as summary; scores as a table, its files as artifact."""
         self.update()
         if not self.works:
             return

@@ -20,9 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.options import one_of, positive, several, whole_number
-from gpam_suite.common.tasks import RECALL
+from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.config.compose import check, fairseq_config
 from gpam_suite.config.controls import TRANSLATION_LENGTH
+from gpam_suite.config.device_batches import shared
 from gpam_suite.data import Prepared
 from gpam_suite.data.binarise import new_dictionary
 from gpam_suite.data.options import check_preprocessing
@@ -87,7 +88,15 @@ def plan(cfg: DictConfig) -> None:
     for key in ("vocabulary", "sentence"):
         if cfg[key] is not None:
             whole_number(cfg[key], 1, key)
+    if cfg.utilisation is not None and cfg.utilisation > 1:
+        raise UsageError(f"utilisation: got {cfg.utilisation:g}, wanted a share of the peak, at most 1")
+    if cfg.sentence is not None and cfg.dataset.task != NMT.name:
+        raise UsageError(
+            "sentence: is of translation alone; a language model reads fairseq.task.tokens_per_sample tokens"
+        )
     one_of(cfg.device, [*GPUS, "cpu"], "device")
+    for n in counts:
+        shared(fairseq_config(cfg), n)
     work = workload(cfg, find_prepared(cfg), cfg.vocabulary, cfg.sentence)
     if cfg.device == "cpu":
         device = measured_cpu(cfg.gpu.threads, round(work.tokens_per_update), *work.widths)
