@@ -256,6 +256,15 @@ def test_folders_that_hold_no_run(groups, tmp_path, monkeypatch, folder, sentenc
         compare(folder.format(experiment=groups[0].parent.name), str(groups[1]))
 
 
+def test_a_difference_over_fewer_seeds_than_the_means_says_so(tmp_path, groups):
+    assert _text(compare(*map(str, groups))).count("Means are over all seeds") == 0
+    other = _group(tmp_path, "neutreno", (29.0, 29.2))
+    found = compare(str(groups[0]), str(other))
+    assert _table(found, "Result")["Test perplexity"][:3] == ["30.20 ± 0.10", "29.10 ± 0.14", "-1.05"]
+    said = "Means are over all seeds of a side, differences of scores over those that both have: 1, 2."
+    assert said in _text(found)
+
+
 def test_lost_and_unended_seeds_are_told(tmp_path, groups):
     store(tmp_path, failed(make_record(model="dagpam", seed=4)))
     (groups[1] / "seed5-00000000").mkdir()

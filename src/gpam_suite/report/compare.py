@@ -24,6 +24,7 @@ from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
 from gpam_suite.stats.aggregate import Aggregate, Row, aggregate
 from gpam_suite.stats.bootstrap import RESAMPLES
+from gpam_suite.stats.over_seeds import shared
 
 _WANTED = (
     "wanted a run's folder (results/local/runs/<experiment>/<model>-<options>/seed<k>-<hash>), or the folder above it "
@@ -80,7 +81,7 @@ def compare(a: str, b: str) -> list[Section]:
     reference = sides[1].reference
     table = Aggregate(reference["experiment"], reference["task"], (a_row, b_row), a_row)
     head, numbers = ["Number", "A", "B", "Difference", "95 % over seeds"], _numbers(table)
-    sections[0].blocks.append("Differences are B minus A.")
+    sections[0].blocks.append(f"Differences are B minus A.{_of_which_seeds(table)}")
     return [*sections, Section("Result", [Table(head, numbers), *_tests(table), *few_seeds(table)]), *where(table)]
 
 
@@ -174,6 +175,16 @@ def _differing(title: str, sides: tuple[Side, Side], read: Callable[[Record], Ma
 
 
 # -------------------------------------------------------------------------------------------------------------- result
+
+
+def _of_which_seeds(table: Aggregate) -> str:
+    """Why a difference is not that of the means beside it; nothing where it is."""
+    scored = [row.values(table.metric) for row in table.rows]
+    compared = shared(*scored)
+    if [*map(len, compared)] == [*map(len, scored)]:
+        return ""
+    both = listed(compared[0])
+    return f" Means are over all seeds of a side, differences of scores over those that both have: {both}."
 
 
 def _numbers(table: Aggregate) -> list[list[str]]:
