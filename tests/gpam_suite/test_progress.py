@@ -1,12 +1,14 @@
 """Where the runs of an experiment stand, as their folders say."""
 
 import os
+import shutil
 import time
 
 import pytest
 from record_factory import make_record, store
 
 from gpam.errors import UsageError
+from gpam_suite.common.sections import Table
 from gpam_suite.records.folder import append_history
 from gpam_suite.run.progress import members, row, seconds_left
 
@@ -75,3 +77,12 @@ def test_what_has_begun_is_counted(running, tmp_path):
     (tmp_path / "runs" / "y.tar.xz").touch()
     with pytest.raises(UsageError, match="the runs of y are packed"):
         members(tmp_path, "y")
+
+
+def test_two_of_one_model_and_seed_are_told_apart(running, tmp_path):
+    for name in ("seed2-abcdef01", "seed3-12345678"):
+        (other := running.parent / name).mkdir()
+        shutil.copy(running / "config.yaml", other)
+    (table,) = (block for block in members(tmp_path, "x").blocks if isinstance(block, Table))
+    names = [line[0].removeprefix("dagpam-lambda_neg=0.25 ") for line in table.cells]
+    assert names == ["seed2-12345678", "seed2-abcdef01", "seed3"]

@@ -32,7 +32,11 @@ def members(results: Path, experiment: str) -> Section:
         UsageError: there is none.
     """
     root = Path(results) / "runs" / safe_name(experiment)
-    rows = [row(folder) for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
+    folders = [folder for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
+    rows, names = [row(folder) for folder in folders], Counter(map(_name, folders))
+    for folder, line in zip(folders, rows, strict=True):
+        if names[_name(folder)] > 1:  # of one model and seed, in other settings: the hash tells them apart
+            line[0] = f"{folder.parent.name} {folder.name}"
     if archives.archive_of(root).is_file() and not rows:
         raise UsageError(f"the runs of {experiment} are packed ({archives.archive_of(root)}): all of them have ended")
     if not rows:
@@ -52,13 +56,17 @@ def row(folder: Path) -> list[str]:
     status = _status(folder)
     left = seconds_left(trained, updates) if status == "running" else None
     return [
-        f"{folder.parent.name} {folder.name.partition('-')[0]}",
+        _name(folder),
         status,
         f"{trained[-1]['update']}/{updates}" if trained else MISSING,
         number(trained[-1].get("loss_bits") if trained else None, 3),
         number(min(valid, default=None), 3),
         MISSING if left is None else duration(left),
     ]
+
+
+def _name(folder: Path) -> str:
+    return f"{folder.parent.name} {folder.name.partition('-')[0]}"
 
 
 def _planned_updates(path: Path) -> int:
