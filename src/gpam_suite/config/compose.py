@@ -274,6 +274,9 @@ def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> 
         return f"fairseq.{key}: got '{got}', wanted a list, as in fairseq.{key}=[{example}]"
     misspelt = isinstance(parent, DictConfig) and leaf not in parent
     meant = did_you_mean(leaf, [str(name) for name in parent]) if misspelt else ""
+    if misspelt and not meant:
+        owners = [name for name, node in parent.items() if isinstance(node, DictConfig) and leaf in node]
+        meant = f"; did you mean 'fairseq.{owners[0]}.{leaf}'?" if owners else ""
     return f"fairseq configuration, key '{key}': {first_line}{meant}"
 
 

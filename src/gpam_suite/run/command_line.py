@@ -71,6 +71,8 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
         multirun = any(word in ("-m", "--multirun") or word.startswith("sweep=") for word in sys.argv)
+        if multirun and {"--cfg", "-c", "--info", "-i"} & {word.partition("=")[0] for word in sys.argv}:
+            raise UsageError("a configuration is shown of one run: leave out -m, --multirun or sweep=")
         with guarded_composition(), members_save_alone() if multirun else contextlib.nullcontext():
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(task)()
 
@@ -200,11 +202,14 @@ def _meant_key(text: str, config_name: str) -> str:
     if owners:
         return f"; it belongs to {above}={' or '.join(sorted(owners, key=len)[:2])}"
     every = set().union(*known.values())
+    if whole := [name for name in every if above and name.endswith(f".{key}")]:
+        return f"; did you mean '{min(whole, key=len)}'?"
     places = [name.rpartition(".") for name in (every if above else known[files[0]]) if name != key]
     beside = {f"{above}.{name}" if above else name for place, _, name in places if place == above}
     beside |= set() if above else _groups()
     below = [name for name in every if name.endswith(f".{leaf}") and name != key]
-    return did_you_mean(key, beside) or (f"; did you mean '{min(below, key=len)}'?" if below else "")
+    meant = did_you_mean(key, beside) or (did_you_mean(key, below) if above else "")
+    return meant or (f"; did you mean '{min(below, key=len)}'?" if below else "")
 
 
 def _groups() -> set[str]:
