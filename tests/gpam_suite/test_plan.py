@@ -216,8 +216,10 @@ def test_lengths_are_those_of_a_training_sentence():
 
 
 @MODELS
-def test_saved_numbers_are_those_that_autograd_keeps(case, attention):
-    """Within 15 % of the distinct storages that the layers save, logits and parameters left out, for rows of 64."""
+def test_saved_numbers_are_those_that_autograd_keeps(case, attention, monkeypatch):
+    """Within 15 % of the distinct storages that the layers save, logits and parameters left out, for rows of 64. With a
+    backend that keeps the weights, as is usual there: a machine may have measured another to be faster."""
+    monkeypatch.setattr(functional, "choose_backend", lambda *_, **__: "materialised")
     given = dataclasses.replace(CASES[case], sentences=4, length=64, vocabulary=40)
     model, data = build(given, attention, seed=1), batch(given, seed=1)
     parameters = {parameter.data_ptr() for parameter in model.parameters()}
