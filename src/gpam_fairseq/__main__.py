@@ -12,9 +12,15 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gpam_fairseq.arguments import check_arguments, missing_sentence, parser_sentence, sentence_for, unread_sentence
+from gpam_fairseq.arguments import (
+    check_arguments,
+    missing_sentence,
+    own_options,
+    parser_sentence,
+    sentence_for,
+    unread_sentence,
+)
 from gpam_fairseq.compat import lists_for_sacrebleu
-from gpam_fairseq.config import attention_fields
 from gpam_fairseq.trainer.replacing import replaced
 from gpam_fairseq.trainer.steps import distributed_main, steps
 
@@ -27,9 +33,7 @@ COMMANDS = ("train", "generate", "eval-lm", "preprocess", "interactive", "valida
 
 def _help() -> str:
     """fairseq's own ``--help`` ends before it comes to a model's options, so ours stand here."""
-    options = "".join(
-        f"\n  --{name.replace('_', '-')}  {field.metadata['help']}" for name, _, field in attention_fields()
-    )
+    options = "".join(f"\n  {option}  {help_}" for option, help_ in own_options().items())
     return (
         f"{__doc__}\nCommands: {', '.join(COMMANDS)}. fairseq's options of one: python -m gpam_fairseq COMMAND --help"
         f"\n\nOptions of the models gpam_lm and gpam_nmt and of their presets, besides those of fairseq's "

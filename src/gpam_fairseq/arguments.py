@@ -36,7 +36,8 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
     if command in _NEED_A_CHECKPOINT:
         if given.path is None:
             raise UsageError("no model; give --path CHECKPOINT, for instance --path checkpoints/checkpoint_best.pt")
-        if own := [word for word in words if word.partition("=")[0] in _own_options()]:
+        ours = own_options()
+        if own := [word for word in words if word.partition("=")[0] in ours]:
             raise UsageError(f"{own[0]}: the checkpoint says which attention its model has, with its options; drop it")
         literal(given.model_overrides or "{}")
     if command == "validate" and given.task is None:
@@ -69,9 +70,10 @@ def parser_sentence(message: str) -> str:
     """argparse's complaint; where it lists a hundred choices, the one that was meant instead, and which of our options
     an unknown one may mean."""
     if unknown := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message):
-        if unknown[1] in _own_options():
+        ours = own_options()
+        if unknown[1] in ours:
             return f"{unknown[1]} is an option of training this plugin's models: --arch gpam_nmt, gpam_lm or the like"
-        return message + did_you_mean(unknown[1], _own_options())
+        return message + did_you_mean(unknown[1], ours)
     found = re.fullmatch(r"(argument \S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
     if found is None:
         return message
@@ -80,8 +82,9 @@ def parser_sentence(message: str) -> str:
     return f"{found[1]}: got '{found[2]}'{did_you_mean(found[2], known)}{listed}"
 
 
-def _own_options() -> list[str]:
-    return [f"--{name.replace('_', '-')}" for name, *_ in attention_fields()]
+def own_options() -> dict[str, str]:
+    """What this plugin adds to the command line of training, as it is typed, and the help of each."""
+    return {f"--{name.replace('_', '-')}": field.metadata["help"] for name, _, field in attention_fields()}
 
 
 def sentence_for(error: Exception) -> str | None:
@@ -108,7 +111,8 @@ def unread_sentence(error: Exception) -> str | None:
 
 
 def missing_sentence(command: str, error: OSError) -> str:
-    """What is missing or cannot be read; of its data fairseq looks for the folder or a dictionary first."""
+    """What is missing, there already, or cannot be read; of its data fairseq looks for the folder or a dictionary
+    first."""
     if error.filename is None:  # raised by fairseq itself: a sentence, or the path alone
         said = str(error)
         if isinstance(error, FileExistsError):

@@ -180,8 +180,8 @@ def _differing(title: str, sides: tuple[Side, Side], read: Callable[[Record], Ma
 def _of_which_seeds(table: Aggregate) -> str:
     """Why a difference is not that of the means beside it; nothing where it is."""
     scored = [row.values(table.metric) for row in table.rows]
-    compared = shared(*scored)
-    if [*map(len, compared)] == [*map(len, scored)]:
+    compared = [*shared(*scored)]
+    if compared == scored:
         return ""
     both = listed(compared[0])
     return f" Means are over all seeds of a side, differences of scores over those that both have: {both}."

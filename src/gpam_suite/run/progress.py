@@ -33,9 +33,10 @@ def members(results: Path, experiment: str) -> Section:
     """
     root = Path(results) / "runs" / safe_name(experiment)
     folders = [folder for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
-    rows, names = [row(folder) for folder in folders], Counter(map(_name, folders))
+    rows = [row(folder) for folder in folders]
+    names = Counter(name for name, *_ in rows)
     for folder, line in zip(folders, rows, strict=True):
-        if names[_name(folder)] > 1:  # of one model and seed, in other settings: the hash tells them apart
+        if names[line[0]] > 1:  # of one model and seed, in other settings: the hash tells them apart
             line[0] = f"{folder.parent.name} {folder.name}"
     if archives.archive_of(root).is_file() and not rows:
         raise UsageError(f"the runs of {experiment} are packed ({archives.archive_of(root)}): all of them have ended")
@@ -56,17 +57,13 @@ def row(folder: Path) -> list[str]:
     status = _status(folder)
     left = seconds_left(trained, updates) if status == "running" else None
     return [
-        _name(folder),
+        f"{folder.parent.name} {folder.name.partition('-')[0]}",
         status,
         f"{trained[-1]['update']}/{updates}" if trained else MISSING,
         number(trained[-1].get("loss_bits") if trained else None, 3),
         number(min(valid, default=None), 3),
         MISSING if left is None else duration(left),
     ]
-
-
-def _name(folder: Path) -> str:
-    return f"{folder.parent.name} {folder.name.partition('-')[0]}"
 
 
 def _planned_updates(path: Path) -> int:

@@ -95,8 +95,9 @@ def plan(cfg: DictConfig) -> None:
             "sentence: is of translation alone; a language model reads fairseq.task.tokens_per_sample tokens"
         )
     one_of(cfg.device, [*GPUS, "cpu"], "device")
+    complete = fairseq_config(cfg)
     for n in counts:
-        shared(fairseq_config(cfg), n)
+        shared(complete, n)
     work = workload(cfg, find_prepared(cfg), cfg.vocabulary, cfg.sentence)
     if cfg.device == "cpu":
         device = measured_cpu(cfg.gpu.threads, round(work.tokens_per_update), *work.widths)
