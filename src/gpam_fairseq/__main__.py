@@ -10,6 +10,7 @@ import importlib
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from gpam_fairseq.arguments import (
@@ -87,7 +88,7 @@ def _main(words: list[str]) -> int:
             check_arguments(command, words[1:])
             module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
             ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}
-            with replaced(module, **ours), lists_for_sacrebleu():
+            with replaced(module, **ours), lists_for_sacrebleu() if command == "score" else nullcontext():
                 module.cli_main()
     except BrokenPipeError:
         raise

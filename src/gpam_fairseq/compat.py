@@ -25,7 +25,7 @@ Import this module before fairseq, in every process. It is the only place that k
     thousand tokens. Gradients do not suffer, but what is logged and what chooses the best checkpoint does.
 11. ``--bf16`` on a command line is taken for ``--tpu``, and then fails on a GPU.
 12. ``score`` makes its scorer of three numbers, which takes one configuration, and gives sacrebleu open files, which
-    takes lists.
+    takes lists. Of two texts of different length it scores what both have, without a word.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
@@ -192,10 +192,13 @@ def _no_shell(*_: Any, **__: Any) -> Any:
 
 
 class _Guarded(importlib.machinery.SourceFileLoader):
-    """Loads a module of fairseq with ``eval``, ``torch.load`` and shells that run no stranger's code (2 and 7)."""
+    """Loads a module of fairseq with ``eval``, ``torch.load`` and shells that run no stranger's code (2 and 7), and
+    ``score`` with our :func:`pairs_of_lines`."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         module.eval = literal
+        if module.__name__ == "fairseq_cli.score":
+            module.zip = pairs_of_lines
         super().exec_module(module)
         source = self.get_data(self.path)
         if b"torch.load(" in source and getattr(module, "torch", None) is torch:
@@ -333,15 +336,34 @@ def _of_three_numbers(scorer: type) -> None:
     scorer.__init__ = __init__
 
 
+def pairs_of_lines(system: Iterable[str], reference: Iterable[str]) -> list[tuple[str, str]]:
+    """Repair 12, of two texts.
+
+    Raises:
+        UsageError: one has more lines than the other, or the system's has no word.
+    """
+    ours, theirs = list(system), list(reference)
+    if len(ours) != len(theirs):
+        raise UsageError(
+            f"lines: got {len(ours)} of the system for {len(theirs)} of the reference; wanted a translation a line for "
+            "each (empty where there is none)"
+        )
+    if not any(line.split() for line in ours):
+        raise UsageError("the system's text is empty; wanted a translation a line for each of the reference")
+    return list(zip(ours, theirs, strict=True))
+
+
 @contextlib.contextmanager
 def lists_for_sacrebleu() -> Iterator[None]:
-    """Repair 12, of ``--sacrebleu``, while this holds."""
+    """Repair 12, of ``score --sacrebleu``, while this holds."""
     import sacrebleu
 
     stock = sacrebleu.corpus_bleu
 
-    def corpus_bleu(system: Iterable[str], references: Iterable[Iterable[str]], **options: Any) -> Any:
-        return stock(list(system), [list(reference) for reference in references], **options)
+    def corpus_bleu(system: Iterable[str], references: Iterable[Iterable[str]]) -> Any:
+        (reference,) = references
+        ours, theirs = zip(*pairs_of_lines(system, reference), strict=True)
+        return stock(ours, [theirs])
 
     with replaced(sacrebleu, corpus_bleu=corpus_bleu):
         yield

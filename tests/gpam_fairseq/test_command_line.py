@@ -1,6 +1,7 @@
 """fairseq's commands with the plugin: corpora in, scores out, and one sentence for a mistake."""
 
 import argparse
+import io
 import logging
 import os
 import re
@@ -242,6 +243,18 @@ def test_score_by_sacrebleu_and_by_sentence(kind, tmp_path, capsys):
         assert found == [pytest.approx(100 * (9 / 10 * 7 / 8 * 5 / 6 * 3 / 4) ** 0.25, abs=0.01)]
     else:  # its precisions have one added to counts, of single words to none
         assert found[0] == 100 and found[1] == pytest.approx(100 * (4 / 5 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", [[], ["--sacrebleu"], ["--sentence-bleu"]])
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("sun\n", "lines: got 1 of the system for 2 of"), ("\n\n", "the system's")]
+)
+def test_score_wants_a_line_for_each_line(text, wanted, kind, tmp_path, monkeypatch, capfd):
+    """fairseq scores the lines that both texts have, and sacrebleu too, or divides by zero."""
+    (reference := tmp_path / "ref").write_text("sun moon star sea hill\nrain snow wind bird fish\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert toy.gpam("score", "--ref", reference, *kind) == 2
+    assert sentence(capfd.readouterr().err).startswith(f"gpam_fairseq score: {wanted}")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04 no pickle", b"the 3\nof 2\n", "cut off"])
