@@ -5,7 +5,7 @@ import sys
 
 from gpam.errors import UsageError
 from gpam_suite.common.markup import shown
-from gpam_suite.run.command_line import Parser, guarded
+from gpam_suite.run.command_line import Parser, guarded, user_path
 
 
 def main() -> None:
@@ -13,11 +13,12 @@ def main() -> None:
     commands = parser.add_subparsers(dest="what", required=True)
     for what in ("translate", "perplexity", "write"):
         command = commands.add_parser(what)
-        command.add_argument("folder", help="the exported model")
-    command.add_argument("--tokens", type=int, default=100, help="how many to write; default: %(default)s")
-    command.add_argument("--temperature", type=float, default=1.0, help="0: always the likeliest; default: %(default)s")
-    command.add_argument("--top-k", type=int, default=0, help="draw from the likeliest only; 0, the default: from all")
-    command.add_argument("--seed", type=int, default=1, help="another seed, another text; default: %(default)s")
+        command.add_argument("folder", type=user_path, help="the exported model")
+    write = commands.choices["write"]
+    write.add_argument("--tokens", type=int, default=100, help="how many to write; default: %(default)s")
+    write.add_argument("--temperature", type=float, default=1.0, help="0: always the likeliest; default: %(default)s")
+    write.add_argument("--top-k", type=int, default=0, help="draw from the likeliest only; 0, the default: from all")
+    write.add_argument("--seed", type=int, default=1, help="another seed, another text; default: %(default)s")
     given = parser.parse_args()
     logging.disable(logging.WARNING)  # fairseq's notes while it is imported
     from gpam_suite.tools.pretrained import load

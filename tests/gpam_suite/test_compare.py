@@ -3,6 +3,7 @@
 import io
 import math
 import re
+from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -47,7 +48,7 @@ def groups(tmp_path):
 
 
 def test_result_of_two_groups(groups):
-    found = compare(*map(str, groups))
+    found = compare(*groups)
     result = _table(found, "Result")
     # differences by seed -0.9, -0.8, -0.7: mean -0.8, sd 0.1, half width 4.302653 * 0.1 / sqrt(3) = 0.2484
     assert result["Test perplexity"] == ["30.20 ± 0.10", "29.40 ± 0.20", "-0.80", "[-1.05, -0.55]"]
@@ -68,7 +69,7 @@ def test_only_what_differs_is_listed(tmp_path, groups):
     (other,) = store(tmp_path, make_record(experiment="other", recipe="mine", seed=4, versions=versions, git=git))
     add_config(other, fairseq__optimization__lr=[0.001], tokenizer__name="moses")
     add_document_scores(other)
-    found = compare(str(softmax), str(other.folder))
+    found = compare(softmax, other.folder)
     assert _table(found, "Configuration") == {
         "seed": ["1, 2, 3", "4"],
         "fairseq.optimization.lr": ["[0.002]", "[0.001]"],
@@ -83,7 +84,7 @@ def test_only_what_differs_is_listed(tmp_path, groups):
 
 
 def test_a_run_differs_in_nothing_from_itself(groups):
-    run = str(next(groups[0].glob("seed1-*")))
+    run = next(groups[0].glob("seed1-*"))
     found = compare(run, run)
     assert _text(found).count("Nothing differs.") == 2
     assert "B wins 0, loses 0 and ties 40 of 40" in _text(found)
@@ -98,12 +99,12 @@ def test_documents_won_and_lost_by_hand(tmp_path):
         rows = zip(words, nll, strict=True)
         write_scores(run.folder, [{"document": i, "words": n, "nll": total} for i, (n, total) in enumerate(rows)])
         runs.append(run)
-    found = compare(*[str(run.folder) for run in runs])
+    found = compare(*[run.folder for run in runs])
     assert "By document (loss in nats per word, mean over seeds) B wins 1, loses 2 and ties 1 of 4." in _text(found)
     most = _table(found, "Where they differ most")
     assert set(most) == {"0", "2", "3"} and next(iter(most)) == "0"  # what B wins, then its losses; the tie is none
     assert most["2"] == ["20", "5.000", "5.250", "+0.250"]
-    back = _text(compare(*[str(run.folder) for run in reversed(runs)]))
+    back = _text(compare(*[run.folder for run in reversed(runs)]))
     assert "B wins 2, loses 1 and ties 1 of 4." in back and "| 2 | 20 | 5.250 | 5.000 | -0.250 |" in back
 
 
@@ -112,7 +113,7 @@ def test_characters_are_no_words(tmp_path):
     runs = store(tmp_path, *[make_record(model=model, value=5.0, protocol=protocol) for model in ("softmax", "dagpam")])
     for run in runs:
         write_scores(run.folder, [{"document": i, "words": 10 + i, "nll": (10 + i) * math.log(5)} for i in range(4)])
-    text = _text(compare(*[str(run.folder) for run in runs]))
+    text = _text(compare(*[run.folder for run in runs]))
     assert "(loss in nats per character, mean" in text
     assert "| Test perplexity | 5.000 | 5.000 | 0.000 |" in text
 
@@ -148,7 +149,7 @@ def _sentence_bleu(hypothesis, index):
 
 
 def test_sentences_won_and_lost(translations):
-    found = compare(*[str(runs[0].folder.parent) for runs in translations])
+    found = compare(*[runs[0].folder.parent for runs in translations])
     assert "By sentence (sentence BLEU, mean over seeds) B wins 2, loses 1 and ties 1 of 4." in _text(found)
     most = _table(found, "Where they differ most")
     assert set(most) == {"0", "1", "3"}
@@ -166,7 +167,7 @@ def test_sentences_of_an_archive_are_quoted(translations, tmp_path):
     files = {str(path.relative_to(experiment)): path.read_bytes() for path in experiment.rglob("*") if path.is_file()}
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / f"{experiment.name}.tar.xz").write_bytes(archives.pack(files))
-    found = compare(*[str(tmp_path / "packed" / experiment.name / folder.name) for folder in folders])
+    found = compare(*[tmp_path / "packed" / experiment.name / folder.name for folder in folders])
     assert any("A, seed 1: the cat sat on the mat" in str(block) for block in found[-1].blocks)
 
 
@@ -174,7 +175,7 @@ def test_hypotheses_of_another_evaluation_are_refused(translations):
     (run, *_), (other, *_) = translations
     write_atomically(run.folder / "hypotheses.txt", "one line\n")
     with pytest.raises(UsageError, match=r"hypotheses\.txt has 1 lines but the test set 4 sentences"):
-        compare(str(run.folder), str(other.folder))
+        compare(run.folder, other.folder)
 
 
 def test_of_several_settings_those_count_that_the_other_side_has(tmp_path, groups):
@@ -182,21 +183,21 @@ def test_of_several_settings_those_count_that_the_other_side_has(tmp_path, group
     for run in longer:
         add_config(run, fairseq__optimization__max_update=400)
         add_document_scores(run)
-    found = compare(*map(str, groups))
+    found = compare(*groups)
     assert _table(found, "Result")["Test perplexity"][1] == "29.40 ± 0.20"
     assert "B: those trained as the other side; not daGPAM, schedule of 400 updates in the same folder." in _text(found)
     with pytest.raises(UsageError, match=r"A: the folder holds runs of several settings: .*name one of"):
-        compare(str(groups[1]), str(groups[1]))
+        compare(groups[1], groups[1])
     (alone,) = store(tmp_path, make_record(model="nap", value=25.0))
     add_config(alone, fairseq__optimization__max_update=300)
     with pytest.raises(UsageError, match="B: the folder holds runs of several settings"):
-        compare(str(alone.folder), str(groups[1]))
+        compare(alone.folder, groups[1])
 
 
 def test_the_published_comparison_works():
     text = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
     (folders,) = re.findall(r"compare\.py (\S+) (\S+)", text)
-    assert compare(*(str(ROOT / folder) for folder in folders))
+    assert compare(*(ROOT / folder for folder in folders))
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
@@ -214,7 +215,7 @@ def test_the_published_comparison_works():
 )
 def test_other_protocols_and_data_are_refused(tmp_path, groups, change, sentence):
     (other,) = store(tmp_path, make_record(experiment="other", **change))
-    folders = str(groups[0]), str(other.folder)
+    folders = groups[0], other.folder
     with pytest.raises(UsageError) as error:
         compare(*folders)
     assert f"A and B do not compare: {sentence} Name two" in str(error.value)
@@ -226,7 +227,7 @@ def test_language_models_of_other_words_are_refused(tmp_path):
     def run(name, **preprocessing):
         (record,) = store(tmp_path, make_record(experiment=name))
         add_config(record, **{f"preprocessing__{key}": value for key, value in preprocessing.items()})
-        return str(record.folder)
+        return record.folder
 
     plain, named = run("plain"), run("named", tokenizer="none", lowercase=False, min_count=0, bpe="characters")
     assert compare(plain, named)
@@ -237,13 +238,12 @@ def test_language_models_of_other_words_are_refused(tmp_path):
 def test_another_recipe_is_a_question_like_any_other(tmp_path, groups):
     (other,) = store(tmp_path, make_record(experiment="other", recipe="mine", value=20.0))
     add_document_scores(other)
-    assert "On the test set (paired bootstrap" in _text(compare(str(groups[0]), str(other.folder)))
+    assert "On the test set (paired bootstrap" in _text(compare(groups[0], other.folder))
 
 
 @pytest.mark.parametrize(
     ("folder", "sentence"),
     [
-        ("", "A: got nothing; wanted a run's folder"),
         ("nowhere", "A: nowhere holds no run that has ended"),
         (".", "holds no run that has ended"),
         ("runs/{experiment}", "holds runs of several models, wanted one: dagpam-default, softmax-default"),
@@ -253,13 +253,13 @@ def test_another_recipe_is_a_question_like_any_other(tmp_path, groups):
 def test_folders_that_hold_no_run(groups, tmp_path, monkeypatch, folder, sentence):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=sentence):
-        compare(folder.format(experiment=groups[0].parent.name), str(groups[1]))
+        compare(Path(folder.format(experiment=groups[0].parent.name)), groups[1])
 
 
 def test_a_difference_over_fewer_seeds_than_the_means_says_so(tmp_path, groups):
-    assert _text(compare(*map(str, groups))).count("Means are over all seeds") == 0
+    assert _text(compare(*groups)).count("Means are over all seeds") == 0
     other = _group(tmp_path, "neutreno", (29.0, 29.2))
-    found = compare(str(groups[0]), str(other))
+    found = compare(groups[0], other)
     assert _table(found, "Result")["Test perplexity"][:3] == ["30.20 ± 0.10", "29.10 ± 0.14", "-1.05"]
     said = "Means are over all seeds of a side, differences of scores over those that both have: 1, 2."
     assert said in _text(found)
@@ -268,7 +268,7 @@ def test_a_difference_over_fewer_seeds_than_the_means_says_so(tmp_path, groups):
 def test_lost_and_unended_seeds_are_told(tmp_path, groups):
     store(tmp_path, failed(make_record(model="dagpam", seed=4)))
     (groups[1] / "seed5-00000000").mkdir()
-    text = _text(compare(*map(str, groups)))
+    text = _text(compare(*groups))
     assert "B, seed 4: diverged: loss is NaN at update 120" in text
     assert "B: seed5-00000000 not ended, not in these numbers." in text
     assert "B: daGPAM, Python documentation, seeds 1, 2, 3, 4 (" in text
@@ -276,7 +276,7 @@ def test_lost_and_unended_seeds_are_told(tmp_path, groups):
 
 def test_nothing_finished_is_no_test(tmp_path, groups):
     (lost,) = store(tmp_path, failed(make_record(model="nap", protocol={})))
-    text = _text(compare(str(groups[0]), str(lost.folder)))
+    text = _text(compare(groups[0], lost.folder))
     assert "No test: a side has no finished seed with Test perplexity." in text
     assert "## Where" not in text
 
@@ -314,7 +314,7 @@ def test_costs_on_other_hardware_are_no_difference(tmp_path):
         _group(tmp_path, "softmax", (30.0, 31.0)),
         _group(tmp_path, "dagpam", (29.0, 30.0), hardware={"gpu": "other"}),
     )
-    result = _table(compare(str(a), str(b)), "Result")
+    result = _table(compare(a, b), "Result")
     assert result["Peak memory in bytes"][2] == result["Training tokens per second"][2] == "–"
 
 

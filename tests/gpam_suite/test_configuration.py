@@ -153,6 +153,8 @@ def test_mistakes_are_one_sentence(overrides, sentence):
     [
         ("paths.results=~/a=b", "paths.results='/my/own/a=b'"),
         ("evaluation.checkpoint=a/lambda_neg=0.25/c.pt", "evaluation.checkpoint='a/lambda_neg=0.25/c.pt'"),
+        ("evaluation.checkpoint=last", "evaluation.checkpoint=last"),
+        ("dataset.folder=2024", "dataset.folder='2024'"),
         ("run=a,b", "run=a,b"),
         ("fairseq.common.cpu=true", "++fairseq.common.cpu=true"),
         ("model=~", "model=~"),

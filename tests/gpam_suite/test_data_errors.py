@@ -128,6 +128,8 @@ def test_data_folder_that_cannot_be_written(tmp_path):
         prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": "/proc"})
     with pytest.raises(UsageError, match=r"paths\.data is missing"):
         prepare(monolingual(tmp_path / "raw"), PLAIN, {"mirror": None})
+    with pytest.raises(UsageError, match=r"paths\.workers: got 0"):
+        prepare(monolingual(tmp_path / "raw"), PLAIN, {"data": tmp_path / "data", "workers": 0})
 
 
 @pytest.mark.parametrize(

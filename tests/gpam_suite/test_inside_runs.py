@@ -106,6 +106,8 @@ def test_what_was_done_is_kept_and_a_lost_checkpoint_is_named(finished, tmp_path
 
     assert again("analyse", "parts=[runs]", "texts.lm=1") == [looked]  # fewer texts than before
     assert again("analyse", "parts=[runs]", "texts.lm=2") == [looked]
+    kept.write(looked, json.loads(looked.read_text()) | {"alignment": {"asked": {}}})  # pictures of other sentences
+    assert again("analyse", "parts=[runs]", "texts.lm=2") == [looked]
     before = looked.stat().st_mtime_ns
     caplog.clear()
     dropped = ["kinds=[dropped]", "rates=[0,0.5]", "texts.blocks=2"]

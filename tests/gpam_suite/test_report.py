@@ -66,11 +66,12 @@ def test_nothing_is_written_where_something_else_is_kept(tmp_path):
 
 
 def test_what_a_killed_process_left_of_a_page_goes(tmp_path):
-    """Not what another process is writing at the same time."""
+    """Not what another process is writing at the same time, and nobody else's."""
     (tmp_path / "runs").mkdir()
-    old, new = (tmp_path / f".README.md.{name}.tmp" for name in ("old", "new"))
-    for path in (old, new):
+    old, new, mine = (tmp_path / name for name in (".README.md.old.tmp", ".README.md.new.tmp", ".mine.tmp"))
+    for path in (old, new, mine):
         path.touch()
-    os.utime(old, (0, 0))
+    for path in (old, mine):
+        os.utime(path, (0, 0))
     build(tmp_path)
-    assert new.exists() and not old.exists()
+    assert new.exists() and mine.exists() and not old.exists()

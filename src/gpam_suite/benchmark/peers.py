@@ -23,7 +23,7 @@ class Peer:
     """Another way to compute the mechanism ``of``."""
 
     of: str
-    compute: Compute
+    compute: Compute | None
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, causal: bool, dropout: float) -> Tensor:

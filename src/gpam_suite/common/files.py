@@ -53,10 +53,10 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def remove_unfinished(folder: Path, seconds: float = 0) -> None:
-    """Remove what killed processes left of :func:`write_atomically` in ``folder``. Where others may be at work: only
-    what is ``seconds`` old."""
-    for temporary in folder.glob(".*.tmp"):
+def remove_unfinished(folder: Path, name: str = "*", seconds: float = 0) -> None:
+    """Remove what killed processes left of :func:`write_atomically` in ``folder``, of a file of this ``name``. Where
+    others may be at work: only what is ``seconds`` old."""
+    for temporary in folder.glob(f".{name}.*.tmp"):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.stat().st_mtime >= seconds:
                 temporary.unlink()
@@ -65,8 +65,8 @@ def remove_unfinished(folder: Path, seconds: float = 0) -> None:
 def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:
     """Write each path's content atomically, once all of it has been made; returns the paths.
 
-    What processes that were killed an hour ago left in the same folders goes.
+    What processes that were killed an hour ago left of the same files goes.
     """
-    for folder in {path.parent for path in files}:
-        remove_unfinished(folder, seconds=3600)
+    for path in files:
+        remove_unfinished(path.parent, path.name, seconds=3600)
     return [write_atomically(path, content) for path, content in files.items()]

@@ -94,9 +94,7 @@ def check_nodes(cfg: DictConfig) -> None:
     for name, keys in _NODES.items():
         mapping(cfg.get(name), name)
         for key in keys:
-            value = cfg[name].get(key)
-            if not isinstance(value, str) or not value:
-                raise UsageError(f"{name}.{key}: got '{value}', wanted a text, as the files in configs/ have it")
+            nonempty(cfg[name].get(key), f"{name}.{key}")
 
 
 def check(cfg: DictConfig) -> None:
@@ -106,8 +104,7 @@ def check(cfg: DictConfig) -> None:
         mapping(cfg.get("checks"), "checks")
         whole_number(cfg.checks.get("attention_every"), 0, "checks.attention_every")
         mapping(cfg.get("tracking"), "tracking")
-    for name in ("paths.results", "paths.data", "experiment_name"):
-        nonempty(OmegaConf.select(cfg, name), name)
+    nonempty(cfg.get("experiment_name"), "experiment_name")
     if whole_number(cfg.seed, 0, "seed") >= 2**31:  # numpy's end, with room for the epochs that fairseq adds
         raise UsageError(f"seed: got {cfg.seed}, wanted a number below 2**31")
     whole_number(cfg.gpu.get("threads"), 1, "gpu.threads")

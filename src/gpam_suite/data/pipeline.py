@@ -73,7 +73,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
             manifest |= source.build(temporary)
         else:
             number = paths.get("workers")
-            with Workers(number and whole_number(number, 1, "paths.workers")) as workers:
+            with Workers(None if number is None else whole_number(number, 1, "paths.workers")) as workers:
                 stages = Stages(root, workers)
                 manifest |= build(dataset, options, source.raw(stages), stages, temporary)
         fairseq = importlib.metadata.version("fairseq")

@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
+from gpam_suite.common.options import nonempty
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.data.options import plain
 from gpam_suite.data.store.download import checked_file, obtain
@@ -28,9 +29,7 @@ def keep_second_test(cfg: DictConfig, folder: Path) -> None:
     if not cfg.evaluation.get("second_test"):
         return
     node = plain(cfg.evaluation.second_test, "evaluation.second_test")
-    name = node.get("name")
-    if not isinstance(name, str):
-        raise UsageError(f"evaluation.second_test.name: got {name!r}, wanted a text")
+    name = nonempty(node.get("name"), "evaluation.second_test.name")
     if not TASKS[cfg.dataset.task].parallel:
         raise UsageError(f"second_test={name} is a translation, and {cfg.dataset.name} is not: leave it out")
     texts = {}

@@ -72,8 +72,9 @@ def _analyse_runs(results: Path, cfg: DictConfig) -> Iterator[Path]:
         return found | ({"alignment": alignment(model, run.task, run.prepared, pairs)} if translates else {})
 
     def kept(found: dict[str, Any]) -> bool:
-        read = found["texts"]
-        return not cfg.again and read.get("asked", read["count"]) == cfg.texts.get(found["task"])
+        read, pictures = found["texts"], found.get("alignment", {})
+        same = read.get("asked", read["count"]) == cfg.texts.get(found["task"])
+        return not cfg.again and same and pictures.get("asked", pairs) == pairs
 
     return each_run(results, cfg.only, store.FOLDER, work, kept)
 
@@ -100,6 +101,7 @@ def alignment(model: nn.Module, task: Any, prepared: Any, given: Mapping[str, An
     ``pairs``: of evenly spread sentences the ``tokens`` of the source, and the share of ``negative`` weight and
     ``sharpness``, ``[layer, head]``. ``sentences``: of the ``given`` pairs (:func:`pairs_given`) the ``words`` of both
     sides, and ``weights`` ``[head, target, source]`` of the last layer.
+    ``asked``: what was given.
     """
     pairs = [
         {
@@ -113,7 +115,7 @@ def alignment(model: nn.Module, task: Any, prepared: Any, given: Mapping[str, An
         {"words": text.words, "weights": cross[-1].round(decimals=3).tolist()}
         for text, cross in _seen(model, pairs_given(task, prepared, given))
     ]
-    return {"pairs": pairs, "sentences": pictures} if pairs else {}
+    return {"pairs": pairs, "sentences": pictures, "asked": given} if pairs else {}
 
 
 def _seen(model: nn.Module, chosen: list[Text]) -> Iterator[tuple[Text, Tensor]]:

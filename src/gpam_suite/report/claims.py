@@ -166,7 +166,7 @@ def _second_test(shown: Aggregate) -> str:
         scores = [row.summary(metric) for metric in metrics]
         gain = shown.difference(row, metrics[0])
         means = [formatting.plus_minus(one.mean, one.sd, shown.digits) for one in scores]
-        lines.append([row.label, *means, difference_cell(shown, gain)])
+        lines.append([row.label, *means, difference_cell(gain, shown.digits)])
     titles = [f"{METRIC_LABEL[one]} {'↓' if one in LOWER_IS_BETTER else '↑'}" for one in metrics]
     first = METRIC_LABEL[metrics[0]].partition(",")[0]
     return markdown(["Model", *titles, f"Difference in {first}, over seeds [95 %]"], lines)
@@ -231,12 +231,11 @@ def _inside(found: Finding) -> str:
     lines = []
     for one in found.inside:
         means = [number(fmean(side.values()), 3) if side else MISSING for side in (one.base, one.own)]
-        tested = one.difference
         lines.append(
             [
                 one.quantity,
                 *means,
-                formatting.estimate(tested.estimate, tested.low, tested.high, 3) if tested else MISSING,
+                difference_cell(one.difference, 3),
                 *(f"{signed(of.rho)} (p {p_number(of.p_value)})" if of else MISSING for of in one.with_score),
             ]
         )

@@ -60,7 +60,7 @@ class Side(NamedTuple):
         return (self.row.finished or self.row.records)[0]
 
 
-def compare(a: str, b: str) -> list[Section]:
+def compare(a: Path, b: Path) -> list[Section]:
     """The sections of a comparison of the runs or groups in the folders ``a`` and ``b``.
 
     Of a folder with runs of several settings those count that were trained as the other side's.
@@ -88,15 +88,12 @@ def compare(a: str, b: str) -> list[Section]:
 # -------------------------------------------------------------------------------------------------------- the two sides
 
 
-def _read(name: str, given: str) -> Side:
-    """The run or group in the folder ``given``.
+def _read(name: str, folder: Path) -> Side:
+    """The run or group in ``folder``.
 
     Raises:
         UsageError: no such folder, no run in it, a broken record, or runs that make no table.
     """
-    if not given:
-        raise UsageError(f"{name}: got nothing; {_WANTED}.")
-    folder = Path(given)
     alone = archives.is_file(folder / RECORD)
     ended = [folder] if alone else sorted(path.parent for path in archives.find(folder, f"seed*/{RECORD}"))
     if not ended:
@@ -218,7 +215,7 @@ def _tests(table: Aggregate) -> list[str]:
     if over_seeds.low is None:
         lines = [f"Over seeds: no test ({over_seeds.method})."]
     else:
-        found = f"{name} {difference_cell(table, over_seeds)}, {formatting.p_value(over_seeds.p_value)}"
+        found = f"{name} {difference_cell(over_seeds, table.digits)}, {formatting.p_value(over_seeds.p_value)}"
         lines = [f"Over seeds ({over_seeds.method}): {found}."]
     if test_set is None:
         whole = all(read_scores(record.folder) for record in table.finished)
@@ -228,9 +225,9 @@ def _tests(table: Aggregate) -> list[str]:
         return [*lines, f"On the test set: no test, as {why}."]
     lines.append(
         f"On the test set (paired bootstrap over {formatting.count(test_set.units)} {table.units}, {RESAMPLES} "
-        f"resamples): {difference_cell(table, test_set)}, {formatting.p_value(test_set.p_value)}; for these trained "
-        "models only."
+        f"resamples): {difference_cell(test_set, table.digits)}, {formatting.p_value(test_set.p_value)}; for these "
+        "trained models only."
     )
     if both := table.seeds_and_test_set(b):
-        lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {difference_cell(table, both)}.")
+        lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {difference_cell(both, table.digits)}.")
     return lines

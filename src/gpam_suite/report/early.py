@@ -64,7 +64,7 @@ def _difference(found: Aggregate, model: str) -> list[str]:
     if (row := found.row_of(model)) is None:
         return [MISSING, MISSING]
     corrected = found.corrected(found.difference).get(row.key)
-    return [difference_cell(found, found.difference(row)), formatting.p_value(corrected)]
+    return [difference_cell(found.difference(row), found.digits), formatting.p_value(corrected)]
 
 
 def _scores(found: Aggregate) -> Cells:

@@ -27,7 +27,7 @@ def selected(aggregate: Aggregate, items: Sequence[Item]) -> list[Item]:
     options, then of the others the best and the worst by the headline metric."""
     rows = [item[0] for item in items]
     first = [row for row in rows if _is_one_of(MODELS[:3], row)]
-    others = sorted((row for row in rows if row not in first), key=lambda row: _score(aggregate, row))
+    others = sorted((row for row in rows if row not in first), key=aggregate.goodness)
     left = min(APART, len(rows)) - len(first)
     kept = {*first, *others[: left // 2], *others[len(others) - (left - left // 2) :]}
     return [item for item in items if item[0] in kept]
@@ -52,8 +52,3 @@ def look_of(aggregate: Aggregate, row: Row) -> dict[str, Any]:
 
 def _is_one_of(models: Sequence[str], row: Row) -> bool:
     return row.model in models and row.has_default_options
-
-
-def _score(aggregate: Aggregate, row: Row) -> float:
-    found = aggregate.goodness(row)
-    return -float("inf") if found is None else found

@@ -73,7 +73,6 @@ def build(results: Path) -> list[Path]:
     Raises:
         UsageError: no results folder, or one whose page is not ours: the published results, or any other.
     """
-    results = Path(results)
     refuse_other_folder(results)
     refuse_other_page(results)
     read, left_out = read_comparable(results)

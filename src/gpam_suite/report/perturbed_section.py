@@ -12,7 +12,8 @@ from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.report.model_looks import look_of, selected
 from gpam_suite.report.plotting import Plot, band, legend_below, some_panels
 from gpam_suite.report.provenance import caption
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.report.tables import difference_cell
+from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.over_seeds import summarise
 from gpam_suite.stats.perturbed import METRICS, Found
 
@@ -70,7 +71,7 @@ def table(found: Found) -> str:
             cells = [row.label, title(kind, found.aggregate), str(len(own)), _mean(found, clean), _mean(found, last)]
             cells += [percent(found.change(own, kind, metric)) for metric in (found.metric, *others)]
             holm = formatting.p_value(found.corrected.get((row.key, kind)))
-            lines.append([*cells, points(found, row, kind), holm])
+            lines.append([*cells, difference_cell(found.differences.get((row.key, kind))), holm])
     return f"{markdown(head, lines)}\n{bullets(_how_to_read(found))}"
 
 
@@ -82,12 +83,6 @@ def _mean(found: Found, scores: Iterable[dict[str, float | None]]) -> str:
 def percent(changes: dict[int, float]) -> str:
     """The mean of changes in percent, by seed."""
     return f"{formatting.signed(fmean(changes.values()))} %" if changes else MISSING
-
-
-def points(found: Found, row: Row, kind: str) -> str:
-    """The change of ``row`` less that of the baseline, in percent of the clean score, with its interval."""
-    against = found.differences.get((row.key, kind))
-    return formatting.estimate(against.estimate, against.low, against.high) if against else MISSING
 
 
 def _how_to_read(found: Found) -> list[str]:

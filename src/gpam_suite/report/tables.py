@@ -42,16 +42,14 @@ def metric_title(aggregate: Aggregate) -> str:
     return METRIC_LABEL[aggregate.metric] + (f" per {unit}" if unit else "")
 
 
-def difference_cell(aggregate: Aggregate, found: Difference | Bootstrap | None) -> str:
-    """A difference in the headline metric with its interval; a dash without one."""
-    return formatting.estimate(found.estimate, found.low, found.high, aggregate.digits) if found else MISSING
+def difference_cell(found: Difference | Bootstrap | None, digits: int = 2) -> str:
+    """A difference with its interval; a dash without one."""
+    return formatting.estimate(found.estimate, found.low, found.high, digits) if found else MISSING
 
 
-def gain_text(metric: str, value: float | None) -> str:
+def gain_text(metric: str, value: float) -> str:
     """A gain on the scale of :func:`gpam_suite.stats.claim.on_scale`: by how many percent perplexity is lower, or
     points."""
-    if value is None:
-        return MISSING
     return formatting.percent(share_lower(value)) if metric in IN_PERCENT else formatting.signed(value)
 
 

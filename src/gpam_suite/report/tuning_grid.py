@@ -70,8 +70,8 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     """Validation over the search for a recipe, softmax alone, a panel a data set; not of the recipes ``without``."""
     panels: dict[str, list[tuple[list[float], list[float]]]] = {}
     for record in read_records(Path(results) / FOLDER):
-        if record["model"] == BASELINE and record["status"] == "finished" and record["recipe"] not in without:
-            points = sorted(validation(record).items())
+        chosen = record["model"] == BASELINE and record["status"] == "finished" and record["recipe"] not in without
+        if chosen and (points := sorted(validation(record).items())):
             tokens = [tokens_seen(record, update) / 1e6 for update, _ in points]
             panels.setdefault(record["dataset_label"], []).append((tokens, [value for _, value in points]))
     panels = {label: runs for label, runs in panels.items() if len(runs) > 1}

@@ -82,7 +82,8 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
 def _with_folders(cfg: DictConfig) -> DictConfig:
     """``cfg``, after making sure that those of these folders which it knows have a name."""
     for name in ("results", "paths.results", "paths.data"):
-        nonempty(OmegaConf.select(cfg, name, default="none"), name)
+        if name.partition(".")[0] in cfg:
+            nonempty(OmegaConf.select(cfg, name), name)
     return cfg
 
 
@@ -110,7 +111,8 @@ def as_hydra_takes_it(word: str) -> str:
     (Several, for a multirun, are left as they are.)"""
     name, _, value = word.partition("=")
     if name in _TEXTS:
-        as_it_is = value in ("", "null") or value.startswith(("'", '"')) or ("," in value and "=" not in value)
+        plain = value in ("", "null", "best", "last")
+        as_it_is = plain or value.startswith(("'", '"')) or ("," in value and "=" not in value)
         quoted = os.path.expanduser(value).replace("'", "\\'")
         return word if as_it_is else f"{name}='{quoted}'"
     return f"++{word}" if word.startswith("fairseq.") else word

@@ -163,15 +163,15 @@ class Aggregate:
         rows = (row for row in self.rows if row.model == model and row.has_default_options)
         return next((row for row in rows if len(row.finished) >= seeds), None)
 
-    def goodness(self, row: Row) -> float | None:
-        """The row's mean of the headline metric, turned so that more is better; None where no seed has a number."""
+    def goodness(self, row: Row) -> float:
+        """The row's mean of the headline metric, turned so that more is better; below all where no seed has one."""
         mean = row.summary(self.metric).mean
-        return None if mean is None else turned(self.metric, mean)
+        return float("-inf") if mean is None else turned(self.metric, mean)
 
     def difference(self, row: Row, metric: str | None = None) -> Difference | None:
         """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""
         metric = metric or self.metric
-        if not self._is_tested(row):
+        if not self.is_tested(row):
             return None
         values, baseline = row.values(metric), self.baseline.values(metric)
         return difference(values, baseline) if values and baseline else None
@@ -189,12 +189,12 @@ class Aggregate:
     def both_resampled(self, row: Row) -> tuple[list[Resampled], ...]:
         """Of ``row`` and the baseline the seeds that are compared, on resampled test sets; nothing where
         :meth:`test_set` has none."""
-        if not self._is_tested(row) or not row.resampled or not self.baseline.resampled:
+        if not self.is_tested(row) or not row.resampled or not self.baseline.resampled:
             return ()
         sides = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
         return tuple(list(side.values()) for side in shared(*sides))
 
-    def _is_tested(self, row: Row) -> bool:
+    def is_tested(self, row: Row) -> bool:
         return self.baseline is not None and row is not self.baseline and row.key not in self.untested
 
     @cached_property

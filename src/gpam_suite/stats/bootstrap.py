@@ -148,8 +148,8 @@ def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled
     """The difference ``mean(systems) - mean(baselines)`` on the test set, with interval and p value.
 
     The p value is the two-sided one of Riezler & Maxwell (2005), with ``d`` the difference on the test set, ``d_r`` on
-    resample ``r`` and ``m`` their mean: ``(1 + #{|d_r - m| >= |d|}) / (1 + RESAMPLES)``; and 1 where all of them are
-    zero, which is what two systems with the same output give. sacreBLEU's draws are the same but it centres the sizes,
+    resample ``r`` and ``m`` their mean: ``(1 + #{|d_r - m| >= |d|}) / (1 + RESAMPLES)``; 1 of two systems with the
+    same output. sacreBLEU's draws are the same but it centres the sizes,
     ``|d_r| - mean|d_r| > |d|``, which comes to about half of this, or less where ``d_r`` changes its sign.
 
     Raises:
@@ -203,5 +203,5 @@ def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], dra
     estimate = float(np.mean([s.score for s in systems]) - np.mean([s.score for s in baselines]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     beyond = np.abs(drawn - drawn.mean()) >= abs(estimate)
-    p = (1 + int(beyond.sum())) / (1 + RESAMPLES) if drawn.any() else 1.0
+    p = (1 + int(beyond.sum())) / (1 + RESAMPLES)
     return Bootstrap(estimate, float(low), float(high), p, len(systems[0].sizes))

@@ -67,7 +67,7 @@ class Found:
         base = dict(self.rows).get(self.aggregate.baseline)
         found = {}
         for row, own in self.rows:
-            compared = base is not None and own is not base and row.key not in self.aggregate.untested
+            compared = base is not None and self.aggregate.is_tested(row)
             for kind in self.kinds if compared else ():
                 ours, theirs = self.change(own, kind), self.change(base, kind)
                 if ours and theirs:

@@ -6,6 +6,7 @@ are in :mod:`gpam_suite.tools.devices`.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from types import SimpleNamespace
@@ -233,9 +234,8 @@ def saved_numbers(model: Any, length: float) -> float:
     rows and a fused kernel on a GPU keep fewer, so long samples are overestimated.
     """
     saved = 0.0
-    for layer in (
-        layer for stack in (getattr(model, "encoder", None), model.decoder) if stack for layer in stack.layers
-    ):
+    stacks = [stack.layers for stack in (getattr(model, "encoder", None), model.decoder) if stack]
+    for layer in chain(*stacks):
         cross = getattr(layer, "encoder_attn", None)
         saved += (9 + 7 * (cross is not None)) * layer.fc1.in_features + layer.fc1.out_features
         for attention in filter(None, (layer.self_attn, cross)):

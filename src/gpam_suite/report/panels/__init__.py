@@ -1,3 +1,3 @@
-"""What each figure shows: gains, trainings, many experiments, the formula alone, and what is inside models."""
+"""What each figure shows: gains, trainings, the formula alone, what is inside models, and cross attention."""
 
 ANALYSE = "python scripts/analyse.py"

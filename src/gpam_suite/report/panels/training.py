@@ -1,5 +1,7 @@
 """The figures of a claim's trainings: validation, and what a model is ahead of softmax by at each of them."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,10 +31,7 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
             band(perplexity, curve.updates, curve.values, look_of(aggregate, row), row.label)
         logarithmic(perplexity.yaxis)
         perplexity.set_title(f"{title(aggregate.task)} (log scale)")
-        for row in (row for row in curves if row is not baseline):
-            gains = _ahead((row, curves[row]), (baseline, curves[baseline]))
-            band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
-        _reference_lines(ahead, aggregate, said)
+        _leads(ahead, aggregate, said, [(row, baseline) for row in curves if row is not baseline], curves)
         ahead.set_title("Percent below softmax of the same seed")
         for axes in (perplexity, ahead):
             axes.set_xlabel("Updates")
@@ -57,10 +56,7 @@ def by_schedule(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
 
     def paint(figure: Figure) -> None:
         ahead = figure.subplots()
-        for row, other in pairs:
-            gains = _ahead((row, curves[row]), (other, curves[other]))
-            band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
-        _reference_lines(ahead, aggregate, said)
+        _leads(ahead, aggregate, said, pairs, curves)
         ahead.set_title("Percent below softmax of the same seed and schedule")
         ahead.set_xlabel("Updates")
         legend_below(figure)
@@ -72,8 +68,13 @@ def by_schedule(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
     return Plot(name, what, 2.9, paint)
 
 
-def _reference_lines(ahead: Axes, aggregate: Aggregate, said: Finding) -> None:
-    """No gain, and the paper's."""
+def _leads(
+    ahead: Axes, aggregate: Aggregate, said: Finding, pairs: Sequence[tuple[Row, Row]], curves: Mapping[Row, Curve]
+) -> None:
+    """What each first row of ``pairs`` is ahead of the second by, and lines at no gain and at the paper's."""
+    for row, other in pairs:
+        gains = _ahead((row, curves[row]), (other, curves[other]))
+        band(ahead, gains.updates, gains.values, look_of(aggregate, row), row.label)
     ahead.axhline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8)
     if said.claim.paper and aggregate.metric in IN_PERCENT:  # other claims' effects are not per token
         ahead.axhline(100 * share_lower(said.effect), **effect_line(said.claim))
