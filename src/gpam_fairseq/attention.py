@@ -64,7 +64,7 @@ class GPAMMultiheadAttention(MultiheadAttention):
                 value = key
             k, v = self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             if state is not None:
-                k, v, key_padding_mask = self._extend(state, k, v, key_padding_mask, static_kv)
+                k, v, key_padding_mask = self._extend(state, k, v, key_padding_mask)
         if attn_mask is not None:
             refuse_if_not_causal(attn_mask)
         block = {
@@ -104,10 +104,10 @@ class GPAMMultiheadAttention(MultiheadAttention):
 
     @staticmethod
     def _extend(
-        state: dict[str, Tensor | None], k: Tensor, v: Tensor, key_padding_mask: Tensor | None, static_kv: bool
+        state: dict[str, Tensor | None], k: Tensor, v: Tensor, key_padding_mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Append this step's keys, values and padding to the cache, and return the whole."""
-        if "prev_key" in state and not static_kv:
+        if "prev_key" in state:
             earlier = state["prev_key"].shape[2]
             earlier_padding = state.get("prev_key_padding_mask")
             if key_padding_mask is not None or earlier_padding is not None:

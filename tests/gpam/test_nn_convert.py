@@ -78,14 +78,17 @@ def test_what_cannot_be_converted_stays_and_is_said():
     model = nn.ModuleDict(
         {
             "known": nn.MultiheadAttention(8, 2, 0.25, bias=False, kdim=4, vdim=6),
+            "told": MultiheadAttention(8, 2, "softmax", role="cross"),
             "extra": nn.MultiheadAttention(8, 2, add_bias_kv=True),
         }
     )
     done = convert(model, "dagpam")
-    assert done.replaced == {"known": "DaGPAM"} and done.left == {"extra": "it has add_bias_kv or add_zero_attn"}
-    assert str(done) == "known: DaGPAM\nextra: left, it has add_bias_kv or add_zero_attn"
+    assert done.replaced == {"known": "DaGPAM", "told": "DaGPAM"}
+    assert done.left == {"extra": "it has add_bias_kv or add_zero_attn"}
+    assert str(done) == "known: DaGPAM\ntold: DaGPAM\nextra: left, it has add_bias_kv or add_zero_attn"
     assert type(model["extra"]) is nn.MultiheadAttention
-    assert model["known"].mechanism.site.role == "cross" and model["known"].mechanism.site.dropout == 0.25
+    assert [model[name].mechanism.site.role for name in ("known", "told")] == ["cross", "cross"]
+    assert model["known"].mechanism.site.dropout == 0.25
 
 
 def test_a_module_in_several_places_stays_one():

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from gpam.attention import names
+from gpam.attention.backends.compiled import library
 from gpam.errors import UsageError
 from gpam.nn import MultiheadAttention
 
@@ -374,16 +375,25 @@ def test_a_large_negative_bias_in_half_precision_is_no_nan():
     assert_close(output[:, [0, 1, 3, 4]], alone[:, [0, 1, 3, 4]], rtol=0, atol=2e-3)
 
 
-def test_another_default_device_is_not_the_librarys():
+@pytest.mark.parametrize(
+    ("device", "dtype"), [("meta", torch.float32), ("cpu", torch.bfloat16), ("cpu", torch.float64)]
+)
+def test_other_defaults_are_not_the_librarys(device, dtype):
+    """Nor of the call that loads it."""
     x = torch.randn(2, 5, 8)
     layer = MultiheadAttention(8, 2, batch_first=True, lambda_pos=0.3)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     want = layer(x, x, x, need_weights=False, key_padding_mask=padding)[0]
-    torch.set_default_device("meta")
+    built = library.load()
+    library.load.cache_clear()
+    torch.set_default_device(device)
+    torch.set_default_dtype(dtype)
     try:
         got = layer(x, x, x, need_weights=False, key_padding_mask=padding)[0]
+        assert (library.load() is None) == (built is None)
     finally:
         torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
     assert_close(got, want)
 
 
@@ -398,6 +408,8 @@ def test_mistakes_are_named():
         MultiheadAttention(8, 2, "dagpan")
     with pytest.raises(UsageError, match="did you mean 'lambda_neg'"):
         MultiheadAttention(8, 2, lambda_ne=0.1)
+    with pytest.raises(UsageError, match="wanted a whole number, for instance 3"):
+        MultiheadAttention(8, 2, "gfsa", gfsa_order=10**400)
     with pytest.raises(UsageError, match="a tensor that requires a gradient and would lose it, wanted a number"):
         MultiheadAttention(8, 2, lambda_pos=nn.Parameter(torch.tensor(0.3)))
     for heads in (3, 0, -2, "2"):

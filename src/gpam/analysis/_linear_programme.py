@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpam.analysis.norms import norms_beside
+
 _STEPS = 60
 _SHORT_OF_THE_WALL = 0.995
 
@@ -58,7 +60,7 @@ def minimise(x: Tensor, weight: Tensor, accuracy: float) -> tuple[Tensor, tuple[
     count = 2 * tokens * width + width + tokens
     for _ in range(_STEPS):
         gap = sum((one * other).flatten(1).sum(-1) for one, other in state.pairs)
-        value = (weight * torch.stack(_bounds(x, row), dim=-1)).sum(-1)
+        value = (weight * torch.stack(norms_beside(x, row), dim=-1)).sum(-1)
         if (gap <= accuracy * value).all():
             break
         mean = (gap / count).view(batch, 1, 1)
@@ -82,11 +84,6 @@ def minimise(x: Tensor, weight: Tensor, accuracy: float) -> tuple[Tensor, tuple[
         dual * (total / dual.sum(-1)).unsqueeze(-1) for dual, total in zip(state[6:], weight.unbind(-1), strict=True)
     )
     return row, (p, q)
-
-
-def _bounds(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-    rest = (x - row.unsqueeze(-2)).abs()
-    return rest.sum(-2).amax(-1), rest.sum(-1).amax(-1)
 
 
 def _like(target: Tensor, other: Tensor) -> Tensor:

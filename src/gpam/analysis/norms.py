@@ -14,6 +14,12 @@ def row_norm(x: Tensor) -> Tensor:
     return x.abs().sum(-1).amax(-1)
 
 
+def norms_beside(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+    """Both of ``x`` less ``row`` in each of its rows: ``[..., rows, columns]`` and ``[..., columns]`` to ``[...]``."""
+    rest = x - row.unsqueeze(-2)
+    return column_norm(rest), row_norm(rest)
+
+
 def composite_norm(x: Tensor) -> Tensor:
     """``||X||_{1,inf} = sqrt(||X||_1 ||X||_inf)`` (Dong et al. 2021): ``[..., rows, columns]`` to ``[...]``, float64.
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gpam.analysis._linear_programme import lower_bound, minimise
-from gpam.analysis.norms import column_norm, composite_norm, row_norm
+from gpam.analysis.norms import composite_norm, norms_beside, row_norm
 from gpam.errors import UsageError
 
 _MOST_LINES = 30
@@ -74,7 +74,7 @@ def _matrices(x: Tensor) -> Tensor:
 def _enclose(x: Tensor, tolerance: float) -> Residual:
     """The residuals of ``[batch, tokens, width]`` with medians of 0 and a spread."""
     middle = x.new_zeros(x.shape[0], x.shape[-1])
-    f_least = _pair(x, middle)[0]
+    f_least = norms_beside(x, middle)[0]
     weight = torch.stack([_ALMOST_NOTHING / f_least, 1 / row_norm(x)], dim=-1)
     accuracy = max(_LINE_ACCURACY * tolerance, 1e-10)
     centre, dual = minimise(x, weight, accuracy)
@@ -104,13 +104,8 @@ def _enclose(x: Tensor, tolerance: float) -> Residual:
     return Residual(norm, torch.minimum(corners.prod(-1).sqrt() * scale, norm), row)
 
 
-def _pair(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-    rest = x - row.unsqueeze(-2)
-    return column_norm(rest), row_norm(rest)
-
-
 def _product(x: Tensor, row: Tensor, units: Tensor) -> Tensor:
-    return (torch.stack(_pair(x, row), dim=-1) / units).prod(-1)
+    return (torch.stack(norms_beside(x, row), dim=-1) / units).prod(-1)
 
 
 def _keep_better(x: Tensor, candidate: Tensor, units: Tensor, best: Tensor, row: Tensor) -> None:

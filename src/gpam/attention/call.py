@@ -21,22 +21,13 @@ class Masks:
 
     ``key_padding_mask`` bool ``[batch, source]``, true at padding. ``causal``: the targets are the last positions of
     the source and see nothing behind their own. ``attn_mask``, broadcastable to ``[batch, heads, target, source]``:
-    boolean, true where a key is hidden; or of floats that are added to the scores, ``-inf`` hiding a key.
+    boolean, true where a key is hidden; or of floats that are added to the scores, ``-inf`` hiding a key. ``vars`` of
+    it are keyword arguments of ``gpam.attention.functional``.
     """
 
     key_padding_mask: Tensor | None = None
     causal: bool = False
     attn_mask: Tensor | None = None
-
-    @property
-    def arguments(self) -> dict[str, Tensor | bool | None]:
-        """As keyword arguments of ``gpam.attention.functional``."""
-        return {"key_padding_mask": self.key_padding_mask, "causal": self.causal, "attn_mask": self.attn_mask}
-
-    @property
-    def bias(self) -> Tensor | None:
-        """What is added to the scores, or nothing."""
-        return bias_of(self.attn_mask)
 
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
         """Bool, broadcastable to ``[batch, heads, target, source]``: true where a query sees a key."""
@@ -47,7 +38,7 @@ class Masks:
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """``S = Q K^T / sqrt(d_qk)``, and the bias."""
-        scores, bias = parts.scaled_scores(q, k), self.bias
+        scores, bias = parts.scaled_scores(q, k), bias_of(self.attn_mask)
         if bias is None:
             return scores
         wide = torch.promote_types(torch.promote_types(scores.dtype, bias.dtype), torch.float32)

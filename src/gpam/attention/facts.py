@@ -10,6 +10,14 @@ from torch import Tensor
 from gpam.attention.site import Site
 
 
+def products(count: int) -> Callable[[Site, int, int, Any], int]:
+    """FLOPs of ``count`` matrix products of target x source x head_dim over all heads; softmax attention has two."""
+    return lambda site, target, source, options: 2 * count * target * source * site.embed_dim
+
+
+_TWO_PRODUCTS = products(2)
+
+
 @dataclasses.dataclass(frozen=True)
 class Facts:
     """One row of the catalogue of mechanisms.
@@ -20,9 +28,10 @@ class Facts:
     the authors' code has, and what was chosen where they say nothing.
 
     ``extra_parameters(site, options)`` counts parameters beyond those of softmax attention at a site where the
-    mechanism stands. ``flops(site, target, source, options)`` counts the forward operations of the core for one
-    sentence, without the four projections that softmax attention has as well: two for each multiply-add of its
-    matrix products (and distances), nothing for elementwise work, nothing saved by causality.
+    mechanism stands (default: none). ``flops(site, target, source, options)`` counts the forward operations of the
+    core for one sentence (default: ``Q K^T`` and ``P V``), without the four projections that softmax attention has as
+    well: two for each multiply-add of its matrix products (and distances), nothing for elementwise work, nothing saved
+    by causality.
     """
 
     formula: str
@@ -30,22 +39,12 @@ class Facts:
     row_sum: str
     weight_range: str
     negative: bool
-    extra_parameters: Callable[[Site, Any], int]
-    flops: Callable[[Site, int, int, Any], int]
+    extra_parameters: Callable[[Site, Any], int] = lambda site, options: 0
+    flops: Callable[[Site, int, int, Any], int] = _TWO_PRODUCTS
     cross: bool = True
     limits: str = ""
     note: str = ""
     departures: str = "none known"
-
-
-def no_parameters(site: Site, options: Any) -> int:
-    """For a mechanism that learns nothing of its own."""
-    return 0
-
-
-def products(count: int) -> Callable[[Site, int, int, Any], int]:
-    """FLOPs of ``count`` matrix products of target x source x head_dim over all heads; softmax attention has two."""
-    return lambda site, target, source, options: 2 * count * target * source * site.embed_dim
 
 
 def bounds_of_sum(*factors: float | Tensor) -> tuple[Tensor, Tensor]:

@@ -180,10 +180,9 @@ def _has_flash(problem: Problem) -> bool:
     return fits and torch.backends.cuda.is_flash_attention_available()
 
 
-def checked_backend(backend: str) -> str:
-    """``backend`` itself, where it is "auto" or a name in ``BACKENDS`` or ``GPU_BACKENDS``; else a UsageError."""
+def checked_backend(backend: str) -> None:
+    """UsageError where ``backend`` is neither "auto" nor a name in ``BACKENDS`` or ``GPU_BACKENDS``."""
     if backend != "auto" and backend not in _RUN:
         raise UsageError(
             f"backend must be auto or one of {', '.join(_RUN)}, got {backend!r}{did_you_mean(backend, ('auto', *_RUN))}"
         )
-    return backend

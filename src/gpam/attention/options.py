@@ -49,9 +49,10 @@ def _checked(mechanism: str, field: dataclasses.Field, value: Any) -> Any:
         raise UsageError(f"{where}: got a tensor that requires a gradient and would lose it, wanted a number")
     try:
         number = kind(value) if not isinstance(value, bool) else math.nan
+        fits = math.isfinite(number) and (kind is float or number == float(value))
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number) or (kind is int and number != float(value)):
+        fits = False
+    if not fits:
         wanted = "a whole number" if kind is int else "a finite number"
         raise UsageError(f"{where}: got '{value}', wanted {wanted}, for instance {field.default}")
     if minimum is not None and number < minimum:

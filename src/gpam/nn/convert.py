@@ -72,12 +72,12 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
         )
     refuse_what_acts_behind_the_block(mechanism)
     # Everything that can be refused is built before anything is exchanged.
-    hugging = pretrained.built(mechanism, checked)
+    hugging, back = pretrained.built(mechanism, checked), mechanism == "softmax"
     exchanges = _built(known, mechanism, dataclasses.asdict(checked))
     for entry, module in exchanges:
         setattr(entry.parent, entry.name, module)
     _mind_nested_tensors(model)
-    replaced = {entry.path: _name_of(module) for entry, module in exchanges} | hugging.install()
+    replaced = {entry.path: _name_of(module) for entry, module in exchanges} | pretrained.install(hugging, back=back)
     return Conversion(replaced, {entry.path: entry.why_left for entry in found if entry.why_left} | pretrained.left)
 
 
@@ -95,8 +95,10 @@ def _torch_modules(model: nn.Module) -> Iterator[_Found]:
     for path, parent in model.named_modules():
         for name, child in parent._modules.items():  # one that stands in several places at each of them
             if isinstance(child, nn.MultiheadAttention):
-                if isinstance(parent, nn.TransformerDecoderLayer):
-                    role: Role = "cross" if name == "multihead_attn" else "decoder"
+                if isinstance(child, MultiheadAttention):
+                    role: Role = child.mechanism.site.role
+                elif isinstance(parent, nn.TransformerDecoderLayer):
+                    role = "cross" if name == "multihead_attn" else "decoder"
                 else:
                     own = child.embed_dim == child.kdim == child.vdim and not hugging_face.is_cross(name)
                     role = "encoder" if own else "cross"

@@ -38,7 +38,7 @@ class Attentions:
     known: list[_Attention]
     left: dict[str, str]
 
-    def built(self, mechanism: str, options: Any) -> "Installation":
+    def built(self, mechanism: str, options: Any) -> list[Mechanism]:
         """A mechanism for each known module; UsageError where it needs what the interface does not give."""
         if self.known and mechanism_class(mechanism).needs_query_input:
             raise UsageError(
@@ -53,32 +53,22 @@ class Attentions:
                 new = build(mechanism, site, options).to(like.device, like.dtype).train(entry.module.training)
                 new.stack = place.stack
                 mechanisms.append(new)
-        return Installation(self, mechanism, mechanisms)
+        return mechanisms
 
-
-@dataclasses.dataclass
-class Installation:
-    """What is ready to be put into the models."""
-
-    attentions: Attentions
-    mechanism: str
-    built: list[Mechanism]
-
-    def install(self) -> dict[str, str]:
-        """Put it in; module path to what stands there now."""
-        back = self.mechanism == "softmax"
-        for model in self.attentions.models:
+    def install(self, built: list[Mechanism], *, back: bool) -> dict[str, str]:
+        """Put in what was ``built``, or ``back`` what was there; module path to what stands there now."""
+        for model in self.models:
             if not hasattr(model, _BEFORE):
                 setattr(model, _BEFORE, model.config._attn_implementation)
             model.set_attn_implementation(getattr(model, _BEFORE) if back else register())
-        for entry, mechanism in zip(self.attentions.known, self.built, strict=True):
+        for entry, mechanism in zip(self.known, built, strict=True):
             if not back:
                 setattr(entry.module, _CHILD, mechanism)
             elif hasattr(entry.module, _CHILD):
                 delattr(entry.module, _CHILD)
-        now = [getattr(model, _BEFORE) for model in self.attentions.models]
-        names = [f"transformers' {now[0]} attention" if back else type(new).__name__ for new in self.built]
-        return {entry.path: name for entry, name in zip(self.attentions.known, names, strict=True)}
+        now = [getattr(model, _BEFORE) for model in self.models]
+        names = [f"transformers' {now[0]} attention" if back else type(new).__name__ for new in built]
+        return {entry.path: name for entry, name in zip(self.known, names, strict=True)}
 
 
 def attentions(model: nn.Module) -> Attentions:

@@ -39,7 +39,7 @@ class _Compiled(torch.autograd.Function):
 class _Drawn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        words = torch.empty(random_words(x.numel()), dtype=torch.int64)
+        words = torch.empty(random_words(x.numel()), dtype=torch.int64, device=x.device)
         factors = fill_dropout(torch.empty_like(x), p, None, words)
         ctx.save_for_backward(factors)
         return x * factors

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gpam.attention.backends.masks import bias_of
 from gpam.attention.backends.problem import Problem
 from gpam.attention.parts import masked_softmax, scaled_scores
 
@@ -11,7 +12,7 @@ from gpam.attention.parts import masked_softmax, scaled_scores
 def reference(problem: Problem) -> Tensor:
     """``O = sum_j c_j softmax(Q_j K_j^T / sqrt(d) + mask) V`` -> ``[batch, heads, target, d_v]``."""
     values = problem.values
-    visible, bias = problem.visible(), problem.bias
+    visible, bias = problem.visible(), bias_of(problem.attn_mask)
     drop_branches = problem.dropout if problem.dropout_on == "branches" else 0.0
     combined: Tensor | float = 0.0
     for branch, query in enumerate(problem.queries):

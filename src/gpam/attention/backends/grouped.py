@@ -20,7 +20,7 @@ def grouped(problem: Problem) -> Tensor:
     """``O`` ``[batch, heads, target, d_v]``; a call a branch where branches do not share keys, or with padding."""
     if problem.branches == 1 or len(problem.keys) > 1 or problem.key_padding_mask is not None:
         return sdpa(problem)
-    if problem.dropout > 0 and problem.dropout_on == "combined":
+    if problem.combined_dropout:
         raise UsageError(
             "backend 'grouped' drops each branch by itself and cannot do dropout_on='combined'; "
             "use backend='auto', or dropout_on='branches'"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpam.attention.backends.masks import bias_of, hidden_by
+from gpam.attention.backends.masks import hidden_by
 from gpam.errors import UsageError, did_you_mean
 from gpam.tracing import runs_as_called
 
@@ -60,11 +60,6 @@ class Problem:
     @property
     def combined_dropout(self) -> bool:
         return self.dropout > 0 and self.dropout_on == "combined" and self.branches > 1
-
-    @property
-    def bias(self) -> Tensor | None:
-        """What is added to the scores."""
-        return bias_of(self.attn_mask)
 
     def visible(self) -> Tensor | None:
         """Bool, broadcastable to ``[batch, heads, target, source]``: True where the key is visible; None: all are."""

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from gpam.attention.backends.masks import within_range
+from gpam.attention.backends.masks import bias_of, within_range
 from gpam.attention.backends.problem import Problem
 from gpam.errors import UsageError
 
@@ -21,7 +21,7 @@ def sdpa(problem: Problem) -> Tensor:
         hidden = ~visible.any(-1, keepdim=True)
         # Rows that see nothing attend everywhere and are zeroed below, so that no kernel meets a row of only -inf.
         mask = visible | hidden
-        if (bias := problem.bias) is not None:
+        if (bias := bias_of(problem.attn_mask)) is not None:
             mask = within_range(bias, problem.values.dtype).masked_fill(~mask, float("-inf"))
     total: Tensor | None = None
     for branch, query in enumerate(problem.queries):

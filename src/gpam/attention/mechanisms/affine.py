@@ -46,7 +46,7 @@ class AffineSoftmax(Mechanism):
         q, k, v = call.tensors
         padding, causal = call.masks.key_padding_mask, call.masks.causal
         identity, softmax, uniform = map(parts.per_head, self.factors)
-        output = softmax * functional.softmax_attention(q, k, v, backend=self.backend, **call.masks.arguments)
+        output = softmax * functional.softmax_attention(q, k, v, backend=self.backend, **vars(call.masks))
         output = output + uniform * _mean_of_visible(v, q.shape[2], padding, causal)
         if identity is not None:
             output = output + identity * own_value(v, q.shape[2], padding)

@@ -18,7 +18,7 @@ control for daGPAM. At the start it is softmax. Parameters, their start and drop
 import torch
 from torch import Tensor, nn
 
-from gpam.attention.facts import Facts, products
+from gpam.attention.facts import Facts
 from gpam.attention.mechanisms.affine import AffineSoftmax
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
@@ -34,7 +34,6 @@ class AttnScale(AffineSoftmax):
         weight_range="[-w, 1 + w]",
         negative=True,
         extra_parameters=lambda site, options: site.num_heads,
-        flops=products(2),
         departures="D is over the keys that a row sees: the source, an image model, has no mask",
     )
 

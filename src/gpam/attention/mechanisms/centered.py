@@ -10,7 +10,7 @@ position lives on its residual alone. No options, no parameters. The source's pl
 is on ``P``.
 """
 
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts
 from gpam.attention.mechanisms.affine import AffineSoftmax
 from gpam.attention.registry import register
 
@@ -23,8 +23,6 @@ class Centered(AffineSoftmax):
         row_sum="0",
         weight_range="[-1, 1]",
         negative=True,
-        extra_parameters=no_parameters,
-        flops=products(2),
         departures="dropout falls on the weights: the source's place for it is not known",
     )
 

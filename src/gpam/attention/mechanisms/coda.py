@@ -18,7 +18,7 @@ from torch import Tensor
 from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts, products
 from gpam.attention.registry import register
 
 
@@ -31,7 +31,6 @@ class CoDA(Mechanism):
         row_sum="not fixed",
         weight_range="[-1, 1]",
         negative=True,
-        extra_parameters=no_parameters,
         flops=products(3),
         departures="dropout falls on the weights (the source's place for it is not known); alpha and beta are 1",
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts
 from gpam.attention.options import option
 from gpam.attention.registry import register
 from gpam.attention.site import Site
@@ -42,8 +42,6 @@ class Cog(Mechanism):
         row_sum="not fixed: in [-1, 1]",
         weight_range="[-1, 1]",
         negative=True,
-        extra_parameters=no_parameters,
-        flops=products(2),
         departures="dropout falls on the weights: the authors' code has none",
     )
 

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from gpam.attention import functional
 from gpam.attention.call import Call
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts, products
 from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.options import option
 from gpam.attention.registry import register
@@ -62,7 +62,6 @@ class ContraNorm(Softmax):
         row_sum="1",
         weight_range="[0, 1]",
         negative=False,
-        extra_parameters=no_parameters,
         flops=products(4),
         cross=False,
         limits="it follows self attention only: cross attention is plain softmax, and so is a module by itself, whose "

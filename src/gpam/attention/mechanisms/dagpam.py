@@ -82,7 +82,18 @@ class DaGPAMOptions:
     )
 
     def __post_init__(self) -> None:
-        _check_equal(self)
+        kept, wanted = {
+            "trainable_equal": ("sum at 1", "equal lambdas"),
+            "trainable_convex": ("sum at 1 and its weights above 0", "equal lambdas between -1 and 0"),
+        }.get(self.lambdas, (None, None))
+        right = self.lambda_pos == self.lambda_neg and self.combination == "one_plus"
+        if self.lambdas == "trainable_convex":
+            right = right and -1 < self.lambda_pos < 0
+        if kept and not right:
+            raise UsageError(
+                f"lambdas '{self.lambdas}' keeps a row's {kept}: got lambda_pos {self.lambda_pos}, lambda_neg "
+                f"{self.lambda_neg} and combination '{self.combination}', wanted {wanted} and 'one_plus'"
+            )
 
 
 def _extra_parameters(site: Site, options: DaGPAMOptions) -> int:
@@ -95,21 +106,6 @@ def _extra_parameters(site: Site, options: DaGPAMOptions) -> int:
 def _flops(site: Site, target: int, source: int, options: DaGPAMOptions) -> int:
     mapped = target + (source if options.negative_key == "separate" else 0)
     return products(3)(site, target, source, options) + 2 * mapped * site.embed_dim * site.head_dim
-
-
-def _check_equal(options: DaGPAMOptions) -> None:
-    kept, wanted = {
-        "trainable_equal": ("sum at 1", "equal lambdas"),
-        "trainable_convex": ("sum at 1 and its weights above 0", "equal lambdas between -1 and 0"),
-    }.get(options.lambdas, (None, None))
-    right = options.lambda_pos == options.lambda_neg and options.combination == "one_plus"
-    if options.lambdas == "trainable_convex":
-        right = right and -1 < options.lambda_pos < 0
-    if kept and not right:
-        raise UsageError(
-            f"lambdas '{options.lambdas}' keeps a row's {kept}: got lambda_pos {options.lambda_pos}, lambda_neg "
-            f"{options.lambda_neg} and combination '{options.combination}', wanted {wanted} and 'one_plus'"
-        )
 
 
 @register("dagpam")
@@ -213,7 +209,7 @@ class DaGPAM(Mechanism):
             dropout=self.active_dropout,
             dropout_on=self.options.dropout_on,
             backend=self.backend,
-            **call.masks.arguments,
+            **vars(call.masks),
         )
         return output, self._weights(q, k, call.masks) if call.need_weights else None
 

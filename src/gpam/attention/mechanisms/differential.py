@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
-from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.facts import Facts, bounds_of_sum
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
 from gpam.attention.site import Site
@@ -49,7 +49,6 @@ class Differential(Mechanism):
         weight_range="[-lambda, 1], before the RMSNorm",
         negative=True,
         extra_parameters=lambda site, options: 6 * site.head_dim,
-        flops=products(2),
         departures="dropout falls on the weights: the authors' code has none",
     )
 
@@ -107,7 +106,7 @@ class Differential(Mechanism):
                 dropout=self.active_dropout,
                 dropout_on="combined",
                 backend=self.backend,
-                **call.masks.arguments,
+                **vars(call.masks),
             )
         heads = (1 - self.lambda_init) * self.head_norm(heads)
         return torch.stack(heads.chunk(2, dim=-1), dim=2).flatten(1, 2), weights

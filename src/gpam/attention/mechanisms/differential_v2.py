@@ -81,6 +81,6 @@ class DifferentialV2(Mechanism):
             dropout=self.active_dropout,
             dropout_on="combined",
             backend=self.backend,
-            **call.masks.arguments,
+            **vars(call.masks),
         )
         return output, None

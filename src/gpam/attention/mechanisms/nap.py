@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
-from gpam.attention.facts import Facts, products
+from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
 from gpam.attention.site import Site
@@ -42,7 +42,6 @@ class NAP(Mechanism):
         weight_range="unbounded: about sqrt(n) at the start",
         negative=True,
         extra_parameters=lambda site, options: 2 * site.num_heads + 2 * site.embed_dim,
-        flops=products(2),
         departures=(
             "no layer norm around the sub-layer or in the feed-forward layer but the recipe's own, where the authors "
             "put one; n and the statistics are of the keys that a row sees, not of the padded length; the LayerNorm's "

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from gpam.attention.call import Call
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts
 from gpam.attention.mechanisms.affine import own_value
 from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.options import option
@@ -55,8 +55,6 @@ class NeuTRENO(Softmax):
         row_sum="1",
         weight_range="[0, 1]",
         negative=False,
-        extra_parameters=no_parameters,
-        flops=products(2),
         cross=False,
         limits="in cross attention a target has no own values: softmax stays there",
     )

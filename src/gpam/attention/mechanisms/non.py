@@ -18,7 +18,7 @@ from torch import Tensor
 from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts
 from gpam.attention.registry import register
 
 
@@ -31,8 +31,6 @@ class NON(Mechanism):
         row_sum="not fixed",
         weight_range="unbounded",
         negative=True,
-        extra_parameters=no_parameters,
-        flops=products(2),
         departures=(
             "no layer norm around the sub-layer or in the feed-forward layer but the recipe's own, where the authors "
             "put one; n is the keys that a row sees, not the padded length; the exact GELU; dropout falls on the "

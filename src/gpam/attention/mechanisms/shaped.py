@@ -20,7 +20,7 @@ target has no own position: it keeps softmax.
 import torch
 from torch import Tensor, nn
 
-from gpam.attention.facts import Facts, products
+from gpam.attention.facts import Facts
 from gpam.attention.mechanisms.affine import AffineSoftmax
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
@@ -36,7 +36,6 @@ class Shaped(AffineSoftmax):
         weight_range="[-c, a + b]",
         negative=True,
         extra_parameters=lambda site, options: 3 * site.num_heads,
-        flops=products(2),
         cross=False,
         limits="in cross attention a target has no own position: softmax stays there",
         departures=(

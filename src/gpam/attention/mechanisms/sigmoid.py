@@ -19,7 +19,7 @@ from torch import Tensor
 from gpam.attention import parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Masks
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts
 from gpam.attention.options import option
 from gpam.attention.registry import register
 
@@ -41,8 +41,6 @@ class Sigmoid(Mechanism):
         row_sum="not fixed: in [0, n]",
         weight_range="[0, 1]",
         negative=False,
-        extra_parameters=no_parameters,
-        flops=products(2),
         departures=(
             "n is the keys that a row sees, where the source has one training length for all rows (option "
             "sigmoid_length)"

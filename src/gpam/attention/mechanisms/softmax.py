@@ -5,7 +5,7 @@ from torch import Tensor
 from gpam.attention import functional, parts
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
-from gpam.attention.facts import Facts, no_parameters, products
+from gpam.attention.facts import Facts
 from gpam.attention.registry import register
 
 
@@ -19,8 +19,6 @@ class Softmax(Mechanism):
         row_sum="1",
         weight_range="[0, 1]",
         negative=False,
-        extra_parameters=no_parameters,
-        flops=products(2),
     )
 
     def row_sum(self) -> float:
@@ -37,6 +35,6 @@ class Softmax(Mechanism):
             return super()._attend(call)
         q, k, v = call.tensors
         output = functional.sum_of_softmaxes(
-            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **call.masks.arguments
+            (q,), k, v, (self.row_sum(),), dropout=self.active_dropout, backend=self.backend, **vars(call.masks)
         )
         return output, None

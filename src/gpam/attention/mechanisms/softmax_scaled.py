@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from gpam.attention import parts
 from gpam.attention.call import Masks
-from gpam.attention.facts import Facts, bounds_of_sum, products
+from gpam.attention.facts import Facts, bounds_of_sum
 from gpam.attention.mechanisms.softmax import Softmax
 from gpam.attention.options import option
 from gpam.attention.registry import register
@@ -47,7 +47,6 @@ class SoftmaxScaled(Softmax):
         weight_range="between 0 and s: one sign for all of a head",
         negative=True,
         extra_parameters=lambda site, options: 2 * (site.num_heads if options.scaled_by == "head" else 1),
-        flops=products(2),
         note="two numbers stand for one factor, so that an optimiser moves it as it moves daGPAM's row sum: a step of "
         "Adam changes s by up to twice the learning rate, and weight decay draws it to 1; a single number would move "
         "half as fast, and decay to 0",

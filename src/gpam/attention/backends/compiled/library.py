@@ -57,9 +57,9 @@ def build(target: Path | None = None) -> str:
 def load() -> ctypes.CDLL | None:
     """The library, or None where it was not built, was changed since, cannot be loaded or does not compute what it
     should."""
-    if not c_library.is_whole(path()):
-        return None
     try:
+        if not c_library.is_whole(path()):
+            return None
         library = ctypes.CDLL(str(path()))
         call, pointer = ctypes.POINTER(Call), ctypes.c_void_p
         library.gpam_memory.argtypes = library.gpam_kept.argtypes = [call]
@@ -87,11 +87,13 @@ def dropout_numbers(p: float) -> tuple[int, float]:
 
 def _gives_softmax(library: ctypes.CDLL) -> bool:
     """Whether it gives the probabilities of known scores: one head of 3 rows, 27 keys and as many values."""
-    scores, identity = torch.linspace(-30, 5, 3 * 27).view(1, 1, 3, 27), torch.eye(27).view(1, 1, 27, 27)
+    like = {"dtype": torch.float32, "device": "cpu"}  # whatever the defaults are
+    scores = torch.linspace(-30, 5, 3 * 27, **like).view(1, 1, 3, 27)
+    identity = torch.eye(27, **like).view(1, 1, 27, 27)
     got = torch.empty_like(scores)
     sizes = {"target": 3, "source": 27, "head_dim": 27, "value_dim": 27}
     call = Call(heads=1, sequence_heads=1, branches=1, keys=1, kept_scale=1.0, scale=1.0, **sizes)
-    memory, weight = torch.empty(library.gpam_memory(call)), torch.ones(1)
+    memory, weight = torch.empty(library.gpam_memory(call), **like), torch.ones(1, **like)
     tensors = rows(identity, scores, identity)
     library.gpam_forward(call, memory.data_ptr(), tensors, weight.data_ptr(), None, rows(got), None)
     return torch.allclose(got, torch.softmax(scores, -1), rtol=1e-5, atol=0)
