@@ -94,6 +94,19 @@ def test_batches_and_the_place_of_the_layer_norm_are_told_apart(tmp_path):
     assert after.endswith("| 0.002 | 0.1 | 2,048 | 14.00 |\n")  # of one setting none is the best
 
 
+def test_options_that_were_searched_are_rows_of_a_table_of_their_own(tmp_path):
+    tried(tmp_path, 12.0)
+    for neg, pos, perplexity in ((0.25, 0, 11.0), (0.25, 0.5, 9.0), (0.5, 0.5, 10.0)):
+        tried(tmp_path, perplexity, model={"lambda_neg": neg, "lambda_pos": pos, "k": 1}, fields={"model": "dagpam"})
+    softmax, dagpam = "\n".join(tuning(tmp_path)).split(", options of the model:\n")
+    assert "| Learning rate | Dropout | Softmax |" in softmax
+    assert "| Learning rate | Dropout | Options | daGPAM |" in dagpam
+    assert "| 0.002 | 0.1 | lambda_neg=0.25, lambda_pos=0.5 | **9.00** |" in dagpam
+    assert dagpam.endswith(
+        "Best of daGPAM: learning rate 0.002, dropout 0.1, options lambda_neg=0.25, lambda_pos=0.5.\n"
+    )
+
+
 def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
     for updates, most, *found in ((4000, 1024, 12.0), (2000, 2048, 13.0), (4000, 2048, 12.0, 11.0)):
         own = {"lr": [0.002], "max_update": updates}

@@ -12,7 +12,7 @@ from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import Plot, logarithmic, some_panels
 from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
-from gpam_suite.stats.tuning import FOLDER, Grid, best, read_grids, tokens_seen
+from gpam_suite.stats.tuning import FOLDER, Grid, Setting, best, read_grids, tokens_seen
 
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ in any table of the recipe
 _ACROSS = 2  # panels of the figure
@@ -32,20 +32,26 @@ def tuning(results: Path) -> list[str]:
 
 def grids(results: Path) -> dict[tuple[str, str], str]:
     """Label of a data set and recipe to their table, and what is best in it; runs of another length or another place of
-    the layer norm have their own."""
+    the layer norm, and those of a search for options of a model, have their own."""
     found = {}
     for (label, recipe), lengths in read_grids(results).items():
         tables = []
         for length, own in lengths.items():
             said = f", {plural(length.epochs, 'epoch')}" if len(lengths) > 1 else ""
-            every = [setting.cells() for grid in lengths.values() for setting in grid]
-            titles = [title for title in every[0] if title in _ALWAYS or len({cells[title] for cells in every}) > 1]
-            for norm in dict.fromkeys(setting.layer_norm for setting in own):
-                alike = {setting: values for setting, values in own.items() if setting.layer_norm == norm}
-                place = f", {norm}" if len(alike) < len(own) else ""
+            for norm, of_options in dict.fromkeys(map(_kind, own)):
+                every = [one.cells() for grid in lengths.values() for one in grid if bool(one.options) == of_options]
+                titles = [title for title in every[0] if title in _ALWAYS or len({cells[title] for cells in every}) > 1]
+                alike = {setting: values for setting, values in own.items() if _kind(setting) == (norm, of_options)}
+                place = f", {norm}" if len({setting.layer_norm for setting in own}) > 1 else ""
+                place += ", options of the model" if of_options else ""
                 tables += [f"{inert(label)}, recipe {inert(recipe)}{said}{place}:\n", *_chosen(alike, titles)]
         found[label, recipe] = "\n".join(tables)
     return found
+
+
+def _kind(setting: Setting) -> tuple[str, bool]:
+    """Its place of the layer norm, and whether options were searched: what settings of one table share."""
+    return setting.layer_norm, bool(setting.options)
 
 
 def _chosen(found: Grid, titles: list[str]) -> list[str]:

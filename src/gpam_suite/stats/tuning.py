@@ -24,14 +24,16 @@ class Setting(NamedTuple):
     batch: int | None  # tokens an update
     layer_norm: str
     decay: str  # of the learning rate: fairseq's name of the schedule, of a polynomial one its power
+    options: str  # of the model, those that differ between its runs
 
     def cells(self) -> dict[str, str]:
-        """Title to text, but for the layer norm: its places have a table each."""
+        """Title to text, but for the layer norm: its places have a table each, and so have runs with options."""
         return {
             "Learning rate": f"{self.lr:g}",
             "Dropout": f"{self.dropout:g}",
             "Tokens an update": f"{self.batch:,}" if self.batch else MISSING,
             "Decay": self.decay,
+            "Options": self.options or MISSING,
         }
 
 
@@ -47,7 +49,7 @@ Grid = dict[Setting, dict[str, float | None]]
 run that did not finish."""
 
 
-def _setting(record: Record) -> Setting:
+def _setting(record: Record, options: str) -> Setting:
     settings = all_settings(record)
     if missing := [key for key in (_LR, _DROPOUT) if key not in settings]:
         raise UsageError(
@@ -61,7 +63,20 @@ def _setting(record: Record) -> Setting:
         batch=tokens_per_update(settings),
         layer_norm="pre-LN" if before else "post-LN",
         decay=schedule or MISSING if power is None else f"power {power:g}",
+        options=options,
     )
+
+
+def _options(records: list[Record]) -> dict[Record, str]:
+    """Of each run the options of its model that differ between the runs of that model; empty where none does."""
+    found = {}
+    for model in dict.fromkeys(record["model"] for record in records):
+        runs = {record: all_settings(record) for record in records if record["model"] == model}
+        keys = sorted({key for settings in runs.values() for key in settings if key.startswith("model.")})
+        differ = [key for key in keys if len({str(settings.get(key)) for settings in runs.values()}) > 1]
+        for record, settings in runs.items():
+            found[record] = ", ".join(f"{key.removeprefix('model.')}={settings.get(key)}" for key in differ)
+    return found
 
 
 def grid(records: list[Record]) -> Grid:
@@ -71,10 +86,13 @@ def grid(records: list[Record]) -> Grid:
         UsageError: two runs of a model differ in none of what a setting has.
     """
     found: Grid = {}
+    told = _options(records)
     for record in records:
+        options = told[record]
         reached = validation(record).values() if record["status"] == "finished" else ()
-        options = "" if record["overrides_label"] == DEFAULT_OPTIONS else f" {record['overrides_label']}"
-        setting, model = _setting(record), f"{record['model_label']}{options}"
+        is_told = options or record["overrides_label"] == DEFAULT_OPTIONS
+        setting = _setting(record, options)
+        model = record["model_label"] if is_told else f"{record['model_label']} {record['overrides_label']}"
         if model in found.setdefault(setting, {}):
             raise UsageError(f"{record.folder} is a second run of {model} at {setting}: wanted one; remove one of them")
         found[setting][model] = min(reached, default=None)
