@@ -51,6 +51,21 @@ def test_uninitialised_memory_does_not_leak(shape, kept, poisoned_memory, monkey
     assert_matches_formula("compiled", **shape, **FLOAT32)
 
 
+def test_strides_that_change_on_the_way_back():
+    """By a hook on saved tensors, and where numbers of an input share memory, so that torch's gradient has others."""
+    q, k = torch.randn(500).as_strided((2, 2, 20, 16), (0, 1, 1, 1)).requires_grad_(), torch.randn(2, 2, 20, 16)
+
+    def turned(x):
+        return x.mT if x.dim() > 1 else x
+
+    def gradient(backend):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: turned(x).contiguous(), turned):
+            output = softmax_attention(q, k, k.mT.contiguous().mT, backend=backend)
+        return torch.autograd.grad(output.square().sum(), q)[0]
+
+    torch.testing.assert_close(gradient("compiled"), gradient("reference"))
+
+
 @pytest.mark.parametrize("length", [3, 15, 16, 17])
 def test_lengths_beside_a_vectors(length):
     assert_matches_formula("compiled", target=length, source=length, causal=True, mask="right", **FLOAT32)

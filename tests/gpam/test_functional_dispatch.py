@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
+from torch.testing._internal.two_tensor import TwoTensor
 
 from gpam.attention import functional
 from gpam.attention.backends.compiled.library import load
@@ -148,6 +149,18 @@ def test_a_recorded_call_computes_anew(how):
 def test_tensors_without_memory():
     with FakeTensorMode() as fake:
         assert core(*(fake.from_tensor(part) for part in CORE)).shape == CORE[0].shape
+
+
+@pytest.mark.parametrize("backend", ["auto", *BACKENDS])
+def test_other_kinds_of_tensor(backend):
+    """A subclass, whose numbers lie in tensors of its own, and one whose sign is still to be turned."""
+    q = torch.randn(2, 3, 6, 4)
+    two = TwoTensor(q, -q)
+    got = functional.softmax_attention(two, two, two, backend=backend)
+    assert_close(got.a, functional.softmax_attention(q, q, q))
+    assert_close(got.b, functional.softmax_attention(-q, -q, -q))
+    turned = functional.softmax_attention(torch._neg_view(q), q, q, backend=backend)
+    assert_close(turned, functional.softmax_attention(-q, q, q))
 
 
 def test_torch_func_has_every_derivative():

@@ -67,6 +67,8 @@ def test_each_broken_invariant_is_named(monkeypatch):
         monkeypatch.setattr(DaGPAM, "weights", lambda *args, **kwargs: wrong(right(*args, **kwargs)))
         return complaint(mechanism, **given, causal=True)
 
+    assert "a key that its row does not see has a weight of 0.1," in complaint_with(lambda weights: weights + 0.1)
+    assert "its weights have the shape [1, 2, 32, 1], wanted [batch" in complaint_with(lambda weights: weights[..., :1])
     assert "a row's sum is off by 0.01" in complaint_with(lambda weights: weights * 1.01)
     assert "weights from -2" in complaint_with(lambda weights: weights * 8)
     assert "not a finite number" in complaint_with(lambda weights: weights * float("nan"))

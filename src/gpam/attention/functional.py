@@ -139,9 +139,9 @@ def _resolve(backend: str, problem: Problem) -> str:
     checked_backend(backend)
     if 0 in (problem.values.shape[0], problem.target, problem.source):  # nothing to compute
         return "reference"
-    if problem.square and runs_as_called():
+    if problem.square and runs_as_called() and problem.in_memory:
         return _fastest(problem) if backend == "auto" else backend
-    # What the other backends do not know: masks of any form, being recorded, and torch.func.
+    # What the other backends do not know: masks of any form, being recorded, torch.func, and other kinds of tensor.
     if backend in ("sdpa", "reference"):
         return backend
     if not problem.square and backend != "auto":

@@ -2,9 +2,9 @@
 
 Every so many updates and at the first, each attention module is asked about the beginning of the batch's longest
 sentence: do its weights lie in the mechanism's range and sum to the mechanism's row sum (``weight_range``, ``row_sum``
-with the parameters of that moment), and does the mechanism, called on these rows without dropout, give those weights
-times the values (so few rows may take another backend than training's). Nothing is changed by it, no random number
-drawn: training stays the same bit by bit.
+with the parameters of that moment), have keys that a row does not see none, and does the mechanism, called on these
+rows without dropout, give those weights times the values (so few rows may take another backend than training's).
+Nothing is changed by it, no random number drawn: training stays the same bit by bit.
 """
 
 import contextlib
@@ -105,9 +105,16 @@ def complaint(
             )[1]
         else:
             weights = mechanism.weights(q, k, key_padding_mask=mask, causal=causal)
-        seen = parts.visible_sources(q, k, mask, causal).any(-1)
+        if weights.dim() != 4 or weights.shape[2:] != (q.shape[2], k.shape[2]):
+            wanted = f"[batch, heads, target, source] with {q.shape[2]} targets and {k.shape[2]} sources"
+            return f"its weights have the shape {list(weights.shape)}, wanted {wanted}"
+        visible = parts.visible_sources(q, k, mask, causal)
+        seen = visible.any(-1)
         if mask is not None:  # a padded target may lack its own position
             seen = seen & ~F.pad(mask, (0, _ROWS))[:, None, : q.shape[2]].bool()
+        hidden = weights.masked_fill(visible | ~seen.unsqueeze(-1), 0)
+        if (most := float(hidden.abs().max())) > 0:
+            return f"a key that its row does not see has a weight of {most:.3g}, wanted 0 (masks.visible tells them)"
         return _of_rows(mechanism, weights, seen) or _of_path(mechanism, q, k[:, :, :_ROWS], v[:, :, :_ROWS], causal)
     finally:
         mechanism.train(training)

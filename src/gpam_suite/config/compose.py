@@ -39,6 +39,7 @@ _NODES = {
     "fairseq": (),
 }
 """Nodes of a run's configuration, and what names them."""
+_OTHERS = ("seed", "experiment_name", "checks", "tracking", "paths")
 _SHARE = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _RANGES = {
     **dict.fromkeys(("model.dropout", "model.attention_dropout", "model.activation_dropout"), _SHARE),
@@ -100,7 +101,15 @@ def check_nodes(cfg: DictConfig) -> None:
 def check(cfg: DictConfig) -> None:
     """Raise UsageError for what Hydra cannot know to be wrong."""
     check_nodes(cfg)
+    if unknown := sorted(set(cfg.recipe) - set(_NODES["recipe"])):
+        raise UsageError(
+            f"recipe.{unknown[0]}: a recipe has {' and '.join(_NODES['recipe'])} alone; its file begins with the line "
+            "'# @package _global_', so that the rest counts"
+        )
     if "checks" in cfg:  # a plan trains nothing
+        known = (*_NODES, *_OTHERS)
+        if unknown := [name for name in cfg if name not in known]:
+            raise UsageError(f"there is no option '{unknown[0]}'{did_you_mean(unknown[0], known)} ({', '.join(known)})")
         mapping(cfg.get("checks"), "checks")
         whole_number(cfg.checks.get("attention_every"), 0, "checks.attention_every")
         mapping(cfg.get("tracking"), "tracking")

@@ -84,7 +84,8 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
 
     what = (
         f"{metric_title(aggregate)} against lambda-{', and the sum of a row of weights' if len(places) > 1 else ''}: "
-        "mean over seeds, bars of one standard deviation. Dashed: softmax, its band one standard deviation."
+        "mean over seeds, bars of one standard deviation."
+        f"{' Dashed: softmax, its band one standard deviation.' if baseline else ''}"
     )
     drawn = [*([baseline] if baseline else []), *rows]
     return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, drawn), 3.4, paint)

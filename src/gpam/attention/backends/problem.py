@@ -61,6 +61,19 @@ class Problem:
     def combined_dropout(self) -> bool:
         return self.dropout > 0 and self.dropout_on == "combined" and self.branches > 1
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the numbers lie where the tensors point: those of a subclass may not, nor those of which a sign is
+        still to be turned, or which are known to be zeros."""
+        given = (self.values, self.weights, self.key_padding_mask, *self.queries, *self.keys)
+        return all(
+            type(one) in (Tensor, torch.nn.Parameter)
+            and one.layout is torch.strided
+            and not (one.is_neg() or one._is_zerotensor())
+            for one in given
+            if one is not None
+        )
+
     def visible(self) -> Tensor | None:
         """Bool, broadcastable to ``[batch, heads, target, source]``: True where the key is visible; None: all are."""
         visible = None if self.key_padding_mask is None else ~self.key_padding_mask[:, None, None, :]

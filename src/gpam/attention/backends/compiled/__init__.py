@@ -152,7 +152,7 @@ class _Compiled(torch.autograd.Function):
         work = _Work(options, padding, weights, tensors, seed)
         count = work.kept_by_head * work.call.heads
         kept = query.new_empty(count) if options.keep and 4 * count <= KEPT_BYTES else None
-        out = torch.empty_like(query[..., :1].expand(*query.shape[:3], values.shape[3]))
+        out = _empty_like(query[..., :1].expand(*query.shape[:3], values.shape[3]))
         work.forward(out, kept)
         ctx.options, ctx.seed = options, seed
         ctx.save_for_backward(padding, weights, kept, *tensors)
@@ -162,13 +162,21 @@ class _Compiled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_out: Tensor):
         padding, weights, kept, *tensors = ctx.saved_tensors
-        grads = [torch.empty_like(tensor) for tensor in tensors]
+        tensors = [rows_together(tensor) for tensor in tensors]  # a hook may give them back in another order
+        kept = None if kept is None else kept.contiguous()
+        grads = [_empty_like(tensor) for tensor in tensors]
         deltas = _Work(ctx.options, padding, weights, tensors, ctx.seed).backward(rows_together(grad_out), kept, grads)
         grad_weights = None
         if ctx.needs_input_grad[2]:
             grad_weights = deltas.unsqueeze(-1) if weights.shape[3] > 1 else deltas.sum(2, keepdim=True).unsqueeze(-1)
             grad_weights = grad_weights.unflatten(1, weights.shape[1:3])
         return None, None, grad_weights, *grads
+
+
+def _empty_like(tensor: Tensor) -> Tensor:
+    """With rows in one piece, which torch's own does not promise where numbers of ``tensor`` share memory."""
+    made = torch.empty_like(tensor)
+    return made if made.stride(-1) == 1 else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 @cache
