@@ -136,6 +136,7 @@ def test_published_recipes_are_what_softmax_is_best_with(experiment, recipe):
     assert cfg.recipe.name == recipe
     own = cfg.fairseq.optimization
     length = cfg.fairseq.dataset.max_tokens * own.update_freq[0] * own.max_update
-    records = [record for record in read_records(PUBLISHED / "tuning") if record["recipe"] == recipe]
+    tuned = read_records(PUBLISHED / "tuning")
+    records = [record for record in tuned if (record["recipe"], record["model"]) == (recipe, "softmax")]
     records = [record for record in records if tokens_seen(record, record["updates"]) == length]
     assert best(grid(records), "softmax")[:2] == pytest.approx((own.lr[0], cfg.fairseq.model.dropout))
