@@ -138,6 +138,8 @@ def test_folder_names_the_options_that_differ():
         ),
         (["++fairseq.checkpoint.best_checkpoint_metric=bleu"], "best_checkpoint_metric: got bleu, wanted loss"),
         (["++fairseq.dataset.train_subset=test"], "train_subset: got 'test', wanted 'train'"),
+        (["+recipe.evaluation.beam=2"], "recipe.evaluation: a recipe has name and task alone; its file begins with"),
+        (["+preprocesing.bpe=none"], "there is no option 'preprocesing'; did you mean 'preprocessing'?"),
         (["++fairseq.dataset.max_tokens=2"], "max_tokens=2 is less than one sample of"),
     ],
 )

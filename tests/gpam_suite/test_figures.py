@@ -85,6 +85,12 @@ def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
     assert painted(plots(_aggregate(tmp_path))[0])[0].get_yscale() == "log"  # far apart
 
 
+def test_a_sweep_without_a_score_of_softmax_names_none(tmp_path):
+    store(tmp_path, *[run for run in _lambda_runs() if run["model"] != "softmax"], failed(make_record(seed=1)))
+    (plot,) = plots(_aggregate(tmp_path))
+    assert "Dashed" not in plot.caption and not painted(plot)[0].patches
+
+
 @pytest.mark.parametrize(("low", "high"), [(61, 97), (31, 420), (20, 9000)])
 def test_log_axis_always_has_labels(low, high):
     axes = Figure().add_subplot()

@@ -1,14 +1,14 @@
 """The grid from which a recipe is chosen."""
 
 import pytest
-from record_factory import add_config, failed, make_record, store
+from record_factory import add_config, failed, make_record, painted, store
 from runs import composed
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.folder import append_history, read_records
 from gpam_suite.report.page import build
-from gpam_suite.report.tuning_grid import tuning
+from gpam_suite.report.tuning_grid import search_curves, tuning
 from gpam_suite.stats.tuning import best, grid, tokens_seen
 
 
@@ -116,6 +116,15 @@ def test_runs_of_another_length_are_a_table_of_their_own(tmp_path):
     assert ", 1 epoch:\n" in short
     assert "| 0.002 | 0.1 | 1,024 | **12.00** |" in short and "| 0.002 | 0.1 | 2,048 | 13.00 |" in short
     assert "| 0.002 | 0.1 | 2,048 | 11.00 |" in long and "Best of" not in long
+
+
+def test_a_run_without_validations_is_no_curve(tmp_path):
+    for perplexity in (12.0, 11.0):
+        tried(tmp_path, perplexity, fields={"model": "softmax"})
+    (record,) = store(tmp_path / "tuning", make_record(task="nmt", experiment="tune_lost", value=20.0))
+    add_config(record, fairseq__model__dropout=0.1)
+    (panel,) = painted(search_curves(tmp_path, ()))
+    assert len(panel.lines) == 2
 
 
 def test_schedules_are_told_apart(tmp_path):

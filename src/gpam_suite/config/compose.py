@@ -39,7 +39,7 @@ _NODES = {
     "fairseq": (),
 }
 """Nodes of a run's configuration, and what names them."""
-_OTHERS = ("seed", "experiment_name", "checks", "tracking", "paths")
+_BESIDE = ("seed", "experiment_name", "checks", "tracking", "paths")  # those: the rest of what a training has
 _SHARE = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _RANGES = {
     **dict.fromkeys(("model.dropout", "model.attention_dropout", "model.activation_dropout"), _SHARE),
@@ -107,7 +107,7 @@ def check(cfg: DictConfig) -> None:
             "'# @package _global_', so that the rest counts"
         )
     if "checks" in cfg:  # a plan trains nothing
-        known = (*_NODES, *_OTHERS)
+        known = (*_NODES, *_BESIDE)
         if unknown := [name for name in cfg if name not in known]:
             raise UsageError(f"there is no option '{unknown[0]}'{did_you_mean(unknown[0], known)} ({', '.join(known)})")
         mapping(cfg.get("checks"), "checks")

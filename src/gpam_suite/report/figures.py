@@ -56,12 +56,12 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
         places[r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$"] = rows_sum
     scores = [value for row in rows for value in row.values(metric).values()]
     lower = metric in LOWER_IS_BETTER
+    softmax = baseline.summary(metric) if baseline and baseline.finished else None
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
         for axes, (words, place) in zip(grid, places.items(), strict=True):
-            if baseline and baseline.finished:
-                softmax = baseline.summary(metric)
+            if softmax:
                 spread = softmax.sd or 0.0
                 axes.axhspan(softmax.mean - spread, softmax.mean + spread, color="#000000", alpha=0.12, linewidth=0)
                 axes.axhline(softmax.mean, color="#000000", linewidth=1, linestyle=BASELINE_DASH, label=baseline.label)
@@ -85,7 +85,7 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
     what = (
         f"{metric_title(aggregate)} against lambda-{', and the sum of a row of weights' if len(places) > 1 else ''}: "
         "mean over seeds, bars of one standard deviation."
-        f"{' Dashed: softmax, its band one standard deviation.' if baseline else ''}"
+        f"{' Dashed: softmax, its band one standard deviation.' if softmax else ''}"
     )
     drawn = [*([baseline] if baseline else []), *rows]
     return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, drawn), 3.4, paint)
