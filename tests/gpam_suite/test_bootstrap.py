@@ -144,6 +144,16 @@ def test_different_test_sets_are_refused(tmp_path):
             test([short, short], [long, long])
 
 
+@pytest.mark.parametrize(("units", "drawn"), [(9, False), (10, True)])
+def test_of_few_units_nothing_is_drawn(tmp_path, units, drawn):
+    """Two systems that differ alike on two units had p < 0.001."""
+    losses, words = np.linspace(3, 4, units), np.full(units, 10)
+    system = resample(_lm(tmp_path, losses - 0.1, words, model="dagpam"))
+    baseline = resample(_lm(tmp_path, losses, words))
+    for test in (paired_bootstrap, hierarchical_bootstrap):
+        assert (test([system] * 2, [baseline] * 2) is not None) == drawn
+
+
 def test_without_scores_there_is_no_test(tmp_path):
     (record,) = store(tmp_path, make_record())
     assert resample(record) is None

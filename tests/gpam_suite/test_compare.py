@@ -105,6 +105,7 @@ def test_documents_won_and_lost_by_hand(tmp_path):
     assert set(most) == {"0", "2", "3"} and next(iter(most)) == "0"  # what B wins, then its losses; the tie is none
     assert most["2"] == ["20", "5.000", "5.250", "+0.250"]
     back = _text(compare(*[run.folder for run in reversed(runs)]))
+    assert "On the test set: no test, as it was scored in 4 parts, and drawing wants 10 or more." in back
     assert "B wins 2, loses 1 and ties 1 of 4." in back and "| 2 | 20 | 5.250 | 5.000 | -0.250 |" in back
 
 

@@ -23,7 +23,7 @@ from gpam_suite.report.provenance import BOTH_DRAWN, few_seeds
 from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
 from gpam_suite.stats.aggregate import Aggregate, Row, aggregate
-from gpam_suite.stats.bootstrap import RESAMPLES
+from gpam_suite.stats.bootstrap import LEAST_UNITS, RESAMPLES
 from gpam_suite.stats.over_seeds import shared
 
 _WANTED = (
@@ -218,9 +218,11 @@ def _tests(table: Aggregate) -> list[str]:
         found = f"{name} {difference_cell(over_seeds, table.digits)}, {formatting.p_value(over_seeds.p_value)}"
         lines = [f"Over seeds ({over_seeds.method}): {found}."]
     if test_set is None:
-        whole = all(read_scores(record.folder) for record in table.finished)
+        parts = min(len(read_scores(record.folder)) for record in table.finished)
         why = (
-            "it was scored as one piece, of which nothing can be drawn" if whole else "scores of its parts are missing"
+            f"it was scored in {parts} {'part' if parts == 1 else 'parts'}, and drawing wants {LEAST_UNITS} or more"
+            if parts
+            else "scores of its parts are missing"
         )
         return [*lines, f"On the test set: no test, as {why}."]
     lines.append(

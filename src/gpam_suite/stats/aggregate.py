@@ -177,12 +177,12 @@ class Aggregate:
         return difference(values, baseline) if values and baseline else None
 
     def test_set(self, row: Row) -> Bootstrap | None:
-        """``row`` minus baseline on the test set; None for the baseline or where scores are missing."""
+        """``row`` minus baseline on the test set; None for the baseline or where scores are missing or few."""
         sides = self.both_resampled(row)
         return paired_bootstrap(*sides) if sides else None
 
     def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
-        """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing."""
+        """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing or few."""
         sides = self.both_resampled(row)
         return hierarchical_bootstrap(*sides) if sides else None
 

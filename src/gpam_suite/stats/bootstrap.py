@@ -24,6 +24,9 @@ from gpam_suite.records import archives
 from gpam_suite.records.folder import SCORES, Record, read_scores
 
 RESAMPLES = 1000
+LEAST_UNITS = 10
+"""From fewer nothing is drawn: of two units there are three test sets, and all may say the same."""
+
 SEED = 12345
 """sacreBLEU's own default seed, so that its paired test (``--paired-bs``) draws the same test sets."""
 
@@ -144,8 +147,9 @@ def resample(record: Record) -> Resampled | None:
     return Resampled(record, unit, statistics, score, samples)
 
 
-def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap:
-    """The difference ``mean(systems) - mean(baselines)`` on the test set, with interval and p value.
+def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap | None:
+    """The difference ``mean(systems) - mean(baselines)`` on the test set, with interval and p value; None with fewer
+    than :data:`LEAST_UNITS` units.
 
     The p value is the two-sided one of Riezler & Maxwell (2005), with ``d`` the difference on the test set, ``d_r`` on
     resample ``r`` and ``m`` their mean: ``(1 + #{|d_r - m| >= |d|}) / (1 + RESAMPLES)``; 1 of two systems with the
@@ -160,7 +164,8 @@ def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled
 
 
 def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap | None:
-    """The same difference when both the seeds and the test set are drawn anew; None with one seed on a side.
+    """The same difference when both the seeds and the test set are drawn anew; None with one seed on a side or
+    fewer than :data:`LEAST_UNITS` units.
 
     Draw ``r`` takes ``K`` of the ``K`` seeds with replacement, ``s_1 ... s_K``, and then a test set ``T_r`` of units
     with replacement, on which all of them are scored, as every seed reads the same test set:
@@ -198,10 +203,12 @@ def _refuse_other_test_set(runs: Sequence[Resampled]) -> None:
             )
 
 
-def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray) -> Bootstrap:
+def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray) -> Bootstrap | None:
     _refuse_other_test_set([*baselines, *systems])
+    if (units := len(systems[0].sizes)) < LEAST_UNITS:
+        return None
     estimate = float(np.mean([s.score for s in systems]) - np.mean([s.score for s in baselines]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     beyond = np.abs(drawn - drawn.mean()) >= abs(estimate)
     p = (1 + int(beyond.sum())) / (1 + RESAMPLES)
-    return Bootstrap(estimate, float(low), float(high), p, len(systems[0].sizes))
+    return Bootstrap(estimate, float(low), float(high), p, units)
