@@ -143,6 +143,28 @@ def test_a_row_that_sees_nothing(case, need_weights):
 
 
 @every_case
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_stands_at_padded_keys_and_values_is_not_seen(case, need_weights, value):
+    called, padding = Called(case), torch.tensor(PADDING)
+    found = []
+    for spoiled in (0.0, value):
+        given = inputs()
+        for name in ("k", "v"):
+            setattr(given, name, getattr(given, name).masked_fill(padding[:, None, :, None], spoiled))
+        given = given.map(lambda tensor: tensor.requires_grad_())
+        output, weights = called(given, key_padding_mask=padding, need_weights=need_weights)
+        read = output[~padding]  # a padded target may have a value of its own
+        wrt = [given.q, given.k, given.v, *called.mechanism.parameters()]
+        gradients = torch.autograd.grad(read.square().sum(), wrt, allow_unused=True, materialize_grads=True)
+        found.append([read, *gradients, *([weights] if need_weights else [])])
+        if called.name != "differential_v2":  # which has its weights beside its output alone
+            found[-1].append(called.mechanism.weights(given.q, given.k, key_padding_mask=padding))
+    for got, wanted in zip(found[1], found[0], strict=True):
+        assert_close(got, wanted, **EXACT)
+
+
+@every_case
 @pytest.mark.parametrize("padding", [None, PADDING])
 def test_step_by_step_equals_all_at_once(case, padding):
     """Also after the sentences were put in another order in the middle, as beam search does."""

@@ -126,7 +126,8 @@ def make_problem(
     if len(weights) != len(queries):
         raise UsageError(f"one weight a branch is needed: got {len(weights)} weights for {len(queries)} queries")
     if key_padding_mask is not None:
-        keys, values = tuple(_hide(key, key_padding_mask) for key in keys), _hide(values, key_padding_mask)
+        keys = tuple(without_padding(key, key_padding_mask) for key in keys)
+        values = without_padding(values, key_padding_mask)
     return Problem(
         queries,
         keys,
@@ -164,8 +165,9 @@ def checked_attn_mask(attn_mask: Tensor, full: tuple[int, int, int, int]) -> Ten
     return attn_mask.reshape(shape)
 
 
-def _hide(tensor: Tensor, padding: Tensor) -> Tensor:
-    """``tensor`` with zeros at padded places, if it needs them: a weight of 0 does not hide an infinity or a NaN."""
+def without_padding(tensor: Tensor, padding: Tensor) -> Tensor:
+    """``tensor`` ``[batch, heads, source, head_dim]`` with zeros at padded places, if it needs them: a weight of 0 does
+    not hide an infinity or a NaN."""
     may_ask = tensor.device.type == "cpu" and runs_as_called()  # asking a GPU would wait for it
     if may_ask and math.isfinite(tensor.detach().sum()):
         return tensor
