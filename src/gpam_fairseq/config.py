@@ -34,8 +34,7 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
         ]
         of = f"; one of {', '.join(choices)}" if (choices := declared.metadata["choices"]) else ""
         metadata = {"help": f"{'/'.join(owners)}: {declared.metadata['help']} (default: {declared.default}{of})"}
-        kind = Optional[str] if isinstance(declared.default, (bool, str)) else Optional[type(declared.default)]
-        fields.append((name, kind, dataclasses.field(default=None, metadata=metadata)))
+        fields.append((name, Optional[type(declared.default)], dataclasses.field(default=None, metadata=metadata)))
     return fields
 
 

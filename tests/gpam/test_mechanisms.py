@@ -1,6 +1,7 @@
 """Every registered mechanism: module against the independent formula, claims, parameters."""
 
 import copy
+import dataclasses
 import io
 import threading
 
@@ -28,8 +29,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpam.attention import Site, build, functional, mechanism_class, names, options_of, parts
 from gpam.attention.backends.workspace import POOL
-from gpam.attention.base import StackMemory
-from gpam.attention.registry import all_options
+from gpam.attention.base import Mechanism, StackMemory
+from gpam.attention.options import option
+from gpam.attention.registry import all_options, register
 from gpam.errors import UsageError
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
@@ -403,13 +405,13 @@ def test_unknown_option_and_wrong_value(case):
     site = Site(EMBED, HEADS, layer=1, layers=3)
     with pytest.raises(UsageError, match="has no option 'lambda_positive'"):
         build(name, site, {"lambda_positive": 1})
-    for option, field in all_options().items():
-        if hasattr(options_of(name), option):
-            with pytest.raises(UsageError, match=f"option '{option}' of attention '{name}': got"):
-                build(name, site, {option: "no such thing"})
-        if hasattr(options_of(name), option) and field.metadata["minimum"] is not None:
+    for own, field in all_options().items():
+        if hasattr(options_of(name), own):
+            with pytest.raises(UsageError, match=f"option '{own}' of attention '{name}': got"):
+                build(name, site, {own: "no such thing"})
+        if hasattr(options_of(name), own) and field.metadata["minimum"] is not None:
             with pytest.raises(UsageError, match="wanted at least"):
-                build(name, site, {option: field.metadata["minimum"] - (1 if isinstance(field.default, int) else 1e-9)})
+                build(name, site, {own: field.metadata["minimum"] - (1 if isinstance(field.default, int) else 1e-9)})
 
 
 @every_name
@@ -714,3 +716,30 @@ def test_contranorm_computes_by_the_backend_that_is_set():
 def test_options_that_are_no_mapping_are_named(wrong):
     with pytest.raises(UsageError, match=r"options of 'dagpam': got .*, wanted a mapping"):
         build("dagpam", Site(16, 2), wrong)
+
+
+def _mechanism(*, has_facts=True, field=None):
+    """A class that its author has not finished, or whose option ``field`` declares."""
+    options = dataclasses.make_dataclass("Options", [("own", float, field)] if field else [], frozen=True)
+    facts = {"facts": mechanism_class("softmax").facts} if has_facts else {}
+    return type("Mine", (Mechanism,), {"Options": options, **facts})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("dagpam", {}, "'dagpam' is registered twice"),
+        ("mine", {"has_facts": False}, r"'mine' has no facts: wanted facts = Facts\(\.\.\.\)"),
+        ("mine", {"field": dataclasses.field(default=1.0)}, "option 'own' of attention 'mine': wanted option"),
+    ],
+)
+def test_what_cannot_be_registered_is_said_to_its_author(name, given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        register(name)(_mechanism(**given))
+    assert "mine" not in names()
+
+
+@pytest.mark.parametrize(("default", "choices"), [(True, None), ("text", None), ("text", ("other",)), (None, None)])
+def test_an_option_that_no_command_line_could_take_is_refused(default, choices):
+    with pytest.raises(TypeError, match=f"default: got {default!r}, wanted a number, or one of choices"):
+        option(default, "help", choices=choices)

@@ -18,7 +18,13 @@ class NoOptions:
 
 
 def option(default: Any, help: str, *, choices: tuple[str, ...] | None = None, minimum: float | None = None) -> Any:
-    """A field of a mechanism's options: its default, one sentence of help, and what it accepts."""
+    """A field of a mechanism's options: its default, one sentence of help, and what it accepts.
+
+    Raises:
+        TypeError: a default that is neither a number nor one of ``choices``.
+    """
+    if default not in choices if choices else isinstance(default, bool) or not isinstance(default, int | float):
+        raise TypeError(f"an option's default: got {default!r}, wanted a number, or one of choices=(...)")
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "minimum": minimum})
 
 

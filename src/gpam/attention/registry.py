@@ -19,11 +19,19 @@ def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
     """Class decorator: makes a mechanism known as ``name``.
 
     Options share one command line, so an option name that two mechanisms use must have one type and default.
+
+    Raises:
+        ValueError: a name that is taken, no facts, a field of ``Options`` that :func:`gpam.attention.options.option`
+            did not make, or one that differs from another mechanism's.
     """
 
     def add(mechanism: type[Mechanism]) -> type[Mechanism]:
         if name in _MECHANISMS:
             raise ValueError(f"attention '{name}' is registered twice")
+        if not hasattr(mechanism, "facts"):
+            raise ValueError(f"attention '{name}' has no facts: wanted facts = Facts(...) in its class")
+        if plain := [own.name for own in dataclasses.fields(mechanism.Options) if "help" not in own.metadata]:
+            raise ValueError(f"option '{plain[0]}' of attention '{name}': wanted option(default, help) as its value")
         for known, field in all_options().items():
             for own in dataclasses.fields(mechanism.Options):
                 if own.name == known and (own.default, own.metadata) != (field.default, field.metadata):
