@@ -1,6 +1,7 @@
 """Backend "compiled": its numbers in float32 against the float64 formula, its dropout, and what happens without it."""
 
 import itertools
+import multiprocessing
 import runpy
 from pathlib import Path
 
@@ -274,3 +275,18 @@ def test_a_second_derivative_through_rows_that_are_apart_is_refused_too():
     (grad,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="a second derivative"):
         torch.autograd.grad(grad.square().sum(), q)
+
+
+def test_a_forked_process_has_threads_of_its_own(monkeypatch):
+    """With those of its parent, which it does not have, it would wait for ever."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    tensors = [torch.randn(2, 2, 9, 4) for _ in range(3)]
+    wanted = softmax_attention(*tensors, backend="compiled")
+    child = multiprocessing.get_context("fork").Process(target=_same, args=(tensors, wanted), daemon=True)
+    child.start()
+    child.join(timeout=300)
+    assert child.exitcode == 0
+
+
+def _same(tensors, wanted):
+    raise SystemExit(not torch.equal(softmax_attention(*given, backend="compiled"), wanted))

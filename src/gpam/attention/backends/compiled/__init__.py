@@ -9,6 +9,7 @@ it is in the cache, over the keys that it sees. float32 on a CPU; anything else,
 left to "materialised".
 """
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -182,3 +183,6 @@ def _empty_like(tensor: Tensor) -> Tensor:
 @cache
 def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, "gpam-attention")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not live on in it
