@@ -289,4 +289,4 @@ def test_a_forked_process_has_threads_of_its_own(monkeypatch):
 
 
 def _same(tensors, wanted):
-    raise SystemExit(not torch.equal(softmax_attention(*given, backend="compiled"), wanted))
+    raise SystemExit(not torch.equal(softmax_attention(*tensors, backend="compiled"), wanted))
