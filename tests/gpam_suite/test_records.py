@@ -191,10 +191,12 @@ def test_config_hash():
 
 
 def test_the_command_in_a_record_can_be_typed_again_on_another_machine(monkeypatch):
-    given = ["model.label=my own", "++fairseq.optimization.lr=[0.1]", "paths.data=/somewhere"]
-    monkeypatch.setattr(environment.sys, "argv", ["scripts/train.py", *given])
+    given = ["model.label=my own", "++fairseq.optimization.lr=[0.1]", "hydra.searchpath=[file:///mine]"]
+    monkeypatch.setattr(
+        environment.sys, "argv", ["scripts/train.py", *given, "paths.data=/somewhere", "hydra.job.chdir=false"]
+    )
     words = shlex.split(environment.command())
-    assert words == ["python", "scripts/train.py", "model.label=my own", "fairseq.optimization.lr=[0.1]"]
+    assert words == ["python", "scripts/train.py", *given[:1], "fairseq.optimization.lr=[0.1]", *given[2:]]
 
 
 # --------------------------------------------------------------------------------------------------- history, scores

@@ -132,6 +132,10 @@ def test_a_model_of_ones_own_is_found_by_hydras_search_path(tmp_path, monkeypatc
     assert code == 0, said
     (record,) = read_records(tmp_path / "results")
     assert record.folder.parent.name == "my_dagpam-lambda_neg=0.3"
+    assert f"hydra.searchpath=[file://{tmp_path}/mine]" in record["command"]
+    (twin := tmp_path / "mine" / "model" / "dagpam.yaml").write_text(stock.replace("lambda_neg: ", "lambda_neg: 2"))
+    code, _, said = command("train.py", *words, "model=my_dagpam")
+    assert code == 2 and f"{twin} is not read, as a file of configs/ has its name" in said
 
 
 def started_where_ctrl_c_is_heard(words, folder):

@@ -100,6 +100,7 @@ def check_nodes(cfg: DictConfig) -> None:
 
 def check(cfg: DictConfig) -> None:
     """Raise UsageError for what Hydra cannot know to be wrong."""
+    _refuse_unread_files()
     check_nodes(cfg)
     if unknown := sorted(set(cfg.recipe) - set(_NODES["recipe"])):
         raise UsageError(
@@ -319,9 +320,7 @@ def overrides_label(cfg: DictConfig) -> str:
 def _model_file(name: str) -> dict[str, Any]:
     """``configs/model/<name>.yaml``, or that of another place that ``hydra.searchpath`` names, with the files that its
     defaults list names."""
-    places = [CONFIGS]
-    if HydraConfig.initialized():
-        places += [Path(found.path) for found in HydraConfig.get().runtime.config_sources if found.schema == "file"]
+    places = [CONFIGS, *_own_folders()]
     file = next((file for place in places if (file := place / "model" / f"{name}.yaml").is_file()), None)
     if file is None:
         meant = did_you_mean(name, [known.stem for place in places for known in (place / "model").glob("*.yaml")])
@@ -334,6 +333,21 @@ def _model_file(name: str) -> dict[str, Any]:
     for base in own.pop("defaults", []):
         merged |= {} if base == "_self_" else _model_file(base)
     return merged | own
+
+
+def _own_folders() -> list[Path]:
+    """The folders that ``hydra.searchpath`` names."""
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    return [Path(found.path) for found in sources if found.provider.startswith("hydra.searchpath")]
+
+
+def _refuse_unread_files() -> None:
+    """Raise UsageError where a file of one's own has a name of ``configs``: Hydra reads the one that it finds first."""
+    for folder in _own_folders():
+        for file in sorted(folder.rglob("*.yaml")):
+            stock = CONFIGS / file.relative_to(folder)
+            if stock.is_file() and stock.read_bytes() != file.read_bytes():
+                raise UsageError(f"{file} is not read, as a file of configs/ has its name: give it another")
 
 
 def folder_of(cfg: DictConfig) -> Path:

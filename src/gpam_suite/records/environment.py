@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -27,7 +28,7 @@ PACKAGES = (
     "subword-nmt",
     "sentencepiece",
 )
-_PLACES = ("paths.", "hydra", "launcher=", "tracking.")
+_PLACES = re.compile(r"(\+\+)?(paths\.|hydra(?!\.searchpath)|launcher=|tracking\.)")
 
 
 def versions() -> dict[str, str]:
@@ -89,5 +90,5 @@ def command() -> str:
     name = f"scripts/{script.name}" if script.parent.name == "scripts" else script.name
     if "SUBMITIT_EXECUTOR" in os.environ and HydraConfig.initialized():
         name, given = f"scripts/{HydraConfig.get().job.config_name}.py", list(HydraConfig.get().overrides.task)
-    words = [word.removeprefix("++") for word in given if not word.removeprefix("++").startswith(_PLACES)]
+    words = [word.removeprefix("++") for word in given if not _PLACES.match(word)]
     return shlex.join(["python", name, *words])
