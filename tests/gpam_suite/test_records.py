@@ -248,7 +248,11 @@ def test_the_commit_says_whether_what_decides_a_result_was_changed(tmp_path, mon
         own = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", tmp_path, *own, *words], check=True)
     (tmp_path / "notes.txt").write_text("no part of it\n")
-    assert environment.git()["dirty"] is False
+    then = environment.git()
+    assert then["dirty"] is False and not environment.changed("src/a.py", then)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("x = 1\n")
     assert environment.git()["dirty"] is True
+    subprocess.run(["git", "-C", tmp_path, "add", "src"], check=True)
+    assert environment.changed("src/a.py", then) and not environment.changed("src/b.py", then)
+    assert not environment.changed("src/a.py", None) and not environment.changed("src/a.py", {"commit": "0" * 40})

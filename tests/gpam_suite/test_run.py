@@ -32,6 +32,7 @@ from gpam_suite.evaluate import language_model
 from gpam_suite.evaluate.language_model import passages, perplexity, score_language_model, token_nll
 from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
+from gpam_suite.records import environment
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.run import processes, worker
 from gpam_suite.run.outcomes import BACKENDS, RunFailed
@@ -97,11 +98,16 @@ def test_translation_record_and_scores(nmt):
         assert record["metrics"][f"test_{name}"] == theirs
 
 
-def test_a_finished_run_is_skipped(lm):
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_finished_run_is_skipped(lm, changed, monkeypatch, caplog):
+    """And it is said where its mechanism's code is another now."""
     cfg, folder = lm
+    monkeypatch.setattr(environment, "changed", lambda file, since: changed)
     before = (folder / "record.json").stat().st_mtime_ns
-    assert run(cfg) == read_record(folder)["metrics"]["test_perplexity"]
+    with caplog.at_level("INFO"):
+        assert run(cfg) == read_record(folder)["metrics"]["test_perplexity"]
     assert (folder / "record.json").stat().st_mtime_ns == before
+    assert changed == (f"mechanisms/{cfg.model.attention}.py has changed since; to train again delete" in caplog.text)
 
 
 def test_two_processes_do_not_share_a_folder(lm):

@@ -56,15 +56,24 @@ def commit(git: Mapping[str, Any] | None) -> str:
 def git() -> dict[str, Any] | None:
     """The commit of the source tree, and whether what decides a result differs from it; None outside git."""
 
-    def said(*words: str) -> str:
-        command = ["git", "--no-optional-locks", "-C", ROOT, *words]  # the index's is of a commit under way
-        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
-
     try:
-        changed = said("status", "--porcelain", "--", "src", "configs", "scripts")
-        return {"commit": said("rev-parse", "HEAD"), "dirty": bool(changed)}
+        dirty = _git_says("status", "--porcelain", "--", "src", "configs", "scripts")
+        return {"commit": _git_says("rev-parse", "HEAD"), "dirty": bool(dirty)}
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def changed(file: str, since: Mapping[str, Any] | None) -> bool:
+    """Whether a file of the source tree differs from that of the commit that :func:`git` found then, if it is known."""
+    try:
+        return since is not None and bool(_git_says("diff", "--name-only", since["commit"], "--", file))
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+def _git_says(*words: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", ROOT, *words]  # the index's is of a commit under way
+    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
 
 
 def hardware() -> dict[str, Any]:

@@ -66,6 +66,9 @@ def run(cfg: DictConfig) -> float | None:
             record = read_record(folder)
             check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
             log.info("already finished: %s", folder)
+            code = f"src/gpam/attention/mechanisms/{cfg.model.attention}.py"
+            if environment.changed(code, record["git"]):
+                log.info("%s has changed since; to train again delete that folder", code)
             return record.headline
         check_visible(cfg, devices(cfg) if place is None else 1)
         start = OmegaConf.select(cfg, "fairseq.checkpoint.finetune_from_model")
