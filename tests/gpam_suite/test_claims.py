@@ -202,8 +202,10 @@ def test_the_figure_shows_what_each_seed_gains(tmp_path):
 
 
 def test_a_model_that_is_far_behind_is_a_number_at_the_edge_and_no_control(tmp_path):
+    flops = {"train_per_token": 1.5 * 600_000}
     more = [
-        make_record(experiment="lm_ptb", model="non", model_label="NON", seed=k, value=122.0 + k) for k in (1, 2, 3)
+        make_record(experiment="lm_ptb", model="non", model_label="NON", seed=k, value=122.0 + k, flops=flops)
+        for k in (1, 2, 3)
     ]
     found = experiment(tmp_path, seven(0.01), more=[*scaled(), *more])
     plot = claimed_gains({"lm_ptb": found})
@@ -219,7 +221,9 @@ def test_a_model_that_is_far_behind_is_a_number_at_the_edge_and_no_control(tmp_p
     behind = [math.log(dagpam[seed] / own[seed]) for seed in (1, 2, 3)]
     gains = (sum(behind) / 3, *stats.ttest_1samp(behind, 0.0).confidence_interval(0.95))
     center, low, high = (f"{100 * claims.share_lower(gain):+.2f} %" for gain in gains)
-    assert line.endswith(f" | {center} [{low}, {high}] |") and "| NON |" not in parts["controls-lm_ptb"]
+    assert (
+        line.endswith(f" | {center} [{low}, {high}] | 1.00 | 1.50 | – |") and "| NON |" not in parts["controls-lm_ptb"]
+    )
     assert "softmax_scaled" in parts["controls-lm_ptb"] and "softmax_scaled" not in parts["others-lm_ptb"]
 
 
@@ -265,6 +269,7 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
         assert found.estimate == pytest.approx(mean)
         half = stats.t.ppf(0.975, 2) * 0.03 / math.sqrt(3)
         assert (found.low, found.high) == pytest.approx((mean - half, mean + half))
+    assert lead.each == pytest.approx([0.05 - 0.5 * math.log(ratio)] * 3)  # at 300, 400 and 500
     said = claims.findings(tmp_path, [aggregate])
     shown = f"{100 * claims.share_lower(lead.work.estimate):+.2f} % ["
     for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts

@@ -97,7 +97,7 @@ def _texts(found: Finding, shown: Aggregate) -> dict[str, str]:
     """By kind; more than the first where all seeds of the plan are there."""
     if not found.whole:
         return {"claim": _claim(found)}
-    whole = _tests(found), _scores(shown), _second_test(shown), _controls(found), _others(found), _inside(found)
+    whole = _tests(found), _scores(shown), _second_test(shown), _controls(found), _others(found, shown), _inside(found)
     return {"claim": _claim(found), **dict(zip(_OF_A_WHOLE_CLAIM, whole, strict=True))}
 
 
@@ -198,21 +198,37 @@ def _controls(found: Finding) -> str:
     return markdown(head, lines)
 
 
-def _others(found: Finding) -> str:
-    """Each model that is compared with softmax alone, the best first, and beside the claim's model."""
+def _others(found: Finding, shown: Aggregate) -> str:
+    """Each model that is compared with softmax alone, the best first, and beside the claim's model; what it costs, and
+    its share of negative weight, where that was looked into."""
     rest = [one for one in found.against_baseline if one.model not in found.claim.asked_about]
     if not rest:
         return ""
     rest.sort(key=lambda one: -one.gain.estimate)
     primary = found.comparisons[0]
     model, baseline = primary.labels
-    head = ["Model", "Seeds", f"Gain over {baseline} [95 %]", "p, Holm", f"Over {model}, same seeds [95 %]"]
+    rows = {row.arm: row for row in shown.rows}
+    negative = {one.label: one.negative for one in found.weights}
+    head = [
+        "Model",
+        "Seeds",
+        f"Gain over {baseline} [95 %]",
+        "p, Holm",
+        f"Over {model}, same seeds [95 %]",
+        "Parameters ×",
+        "FLOPs per token ×",
+        "Share of negative weight",
+    ]
     lines = []
     for one in rest:
         lead = one.less(primary)
         beside = gain_with_interval(found.metric, lead[1]) if lead else MISSING
-        lines.append([one.labels[0], str(len(one.seeds)), *_tested(found, one), beside])
-    return f"The last column was not planned, and is not corrected.\n\n{markdown(head, lines)}"
+        row = rows[one.model]
+        costs = shown.ratio(row, "parameters", "total"), shown.ratio(row, "flops", "train_per_token")
+        further = [number(value, 2) for value in (*costs, negative.get(row.label))]
+        lines.append([row.label, str(len(one.seeds)), *_tested(found, one), beside, *further])
+    how = f"What a model is ahead of {model} by was not planned, and is not corrected."
+    return f"{how}\n\n{markdown(head, lines)}"
 
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:

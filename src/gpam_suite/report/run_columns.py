@@ -99,7 +99,8 @@ _OF_A_MODEL = {
     "chrf_mean chrf_sd": "the same of chrF; other metrics have columns of their own names at the end",
     "difference difference_low difference_high": "less softmax's, over the seeds of both, with its 95 % interval",
     "difference_method": "how that interval was made: paired over these seeds, Welch's where none is shared",
-    "difference_p difference_p_holm": "its p value, and that with Holm's correction over the models of the experiment",
+    "difference_p difference_p_holm": "its p value, and that with Holm's correction over the models of the experiment "
+    "(over all comparisons of a plan: on its page, and in `comparisons/`)",
     "test_set_difference test_set_low test_set_high": "the same difference, with its 95 % interval over the test set",
     "test_set_p test_set_p_holm": "its p value, and that with Holm's correction",
     "seeds_and_test_set_low seeds_and_test_set_high": "95 % interval over seeds and test set together",

@@ -8,7 +8,7 @@ from gpam_suite.common.formatting import MISSING, number, p_number
 from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
-from gpam_suite.report.tables import gain_with_interval
+from gpam_suite.report.tables import gain_text, gain_with_interval
 from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.claim import Finding, on_scale, read_claims
 from gpam_suite.stats.curves import at_equal_work, scored_update, validation
@@ -40,15 +40,24 @@ def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str,
             if lead := row and other and at_equal_work(row, other):
                 gains = (gain_with_interval(found.metric, one) for one in (lead.updates, lead.work))
                 what = f"{found.claim.title}: {row.label} over {other.label}"
-                lines.append([what, str(len(lead.seeds)), *gains, number(lead.ratio, 3)])
+                first, last = (gain_text(found.metric, float(lead.each[at])) for at in (0, -1))
+                looks = f"{len(lead.each)}: {first} to {last}"
+                lines.append([what, str(len(lead.seeds)), *gains, looks, number(lead.ratio, 3)])
     if not lines:
         return f"{_WAITS}, of schedules that hold the learning rate.\n"
     how = (
         "Of validation perplexity, while the learning rate is held and from a quarter of training on, a mean over the "
         "validations. At equal work softmax is read as many updates later as the other's update costs more FLOPs "
-        "(masked keys counted). Not planned, not corrected.\n"
+        "(masked keys counted). First and last: at equal work, means over seeds. Not planned, not corrected.\n"
     )
-    head = ["Lead", "Seeds", "At equal updates [95 %]", "At equal work [95 %]", "Work of an update ×"]
+    head = [
+        "Lead",
+        "Seeds",
+        "At equal updates [95 %]",
+        "At equal work [95 %]",
+        "Validations: first to last",
+        "Work of an update ×",
+    ]
     return f"{how}\n{markdown(head, lines)}"
 
 

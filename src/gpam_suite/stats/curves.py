@@ -66,12 +66,14 @@ def learning_curve(row: Row) -> Curve | None:
 
 class Lead(NamedTuple):
     """What a model is ahead by, in ``ln PPL`` over ``seeds``, while the learning rate is held: at equal ``updates``,
-    and at equal ``work``, where its update costs ``ratio`` times the other's FLOPs."""
+    and at equal ``work``, where its update costs ``ratio`` times the other's FLOPs. ``each``: at equal work at each
+    validation, mean over seeds."""
 
     seeds: list[int]
     updates: Difference
     work: Difference
     ratio: float
+    each: np.ndarray
 
 
 def at_equal_work(row: Row, other: Row) -> Lead | None:
@@ -93,13 +95,15 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
     if not read.any():
         return None
 
-    def ahead(seed: int, factor: float) -> float:
+    def ahead(seed: int, factor: float) -> np.ndarray:
         mine, its = (np.log(curve.values[one.seeds.index(seed)]) for curve, one in ((own, row), (base, other)))
         at = np.interp(np.log(own.updates[read] * factor), np.log(base.updates[held]), its[held])
-        return float(np.mean(at - mine[read]))
+        return at - mine[read]
 
-    found = (difference({seed: ahead(seed, by) for seed in seeds}, dict.fromkeys(seeds, 0.0)) for by in (1.0, ratio))
-    return Lead(seeds, *found, ratio)
+    leads = [{seed: ahead(seed, by) for seed in seeds} for by in (1.0, ratio)]
+    means = ({seed: float(lead.mean()) for seed, lead in one.items()} for one in leads)
+    found = (difference(one, dict.fromkeys(seeds, 0.0)) for one in means)
+    return Lead(seeds, *found, ratio, np.mean(list(leads[1].values()), axis=0))
 
 
 def _rate_falls(row: Row) -> float | None:
