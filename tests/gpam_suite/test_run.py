@@ -35,7 +35,7 @@ from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records import environment
 from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
 from gpam_suite.run import processes, worker
-from gpam_suite.run.outcomes import BACKENDS, RunFailed
+from gpam_suite.run.outcomes import BACKENDS, TRAINED, RunFailed
 from gpam_suite.run.run import run
 from gpam_suite.stats.curves import scored_update
 
@@ -429,8 +429,15 @@ def test_a_run_that_stopped_early_is_not_trained_on(tmp_path, monkeypatch):
     folder = train_here(cfg)
     done = read_history(folder)[-1]["update"]
     assert done < 40
-    monkeypatch.setattr(worker, "_train", lambda *_: pytest.fail("it trains"))
-    assert train_here(cfg) == folder and read_history(folder)[-1]["update"] == done
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "_train", lambda *_: pytest.fail("it trains"))
+        assert train_here(cfg) == folder and read_history(folder)[-1]["update"] == done
+    for path in (folder / "checkpoints").glob("*.pt"):
+        path.unlink()
+    monkeypatch.setattr("fairseq.distributed.utils.call_main", lambda *_: pytest.fail("it trains"))
+    with pytest.raises(pytest.fail.Exception, match="it trains"):
+        train_here(cfg)
+    assert not (folder / "checkpoints" / TRAINED).exists()  # or what is trained in part would be scored
 
 
 def test_a_passage_has_whole_lines_and_as_few_as_make_its_words(monkeypatch):

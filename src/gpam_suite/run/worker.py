@@ -164,7 +164,9 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         stock_init(trainer, cfg, task, model, *args, **kwargs)
 
     write = partial(append_history, folder)
-    first, asked = rank() == 0, threading.Event()
+    first, asked, mark = rank() == 0, threading.Event(), Path(own.checkpoint.save_dir) / TRAINED
+    if first:
+        mark.unlink(missing_ok=True)  # of a training whose checkpoints were deleted
     with (
         replaced(Trainer, __init__=init_checked),
         replaced(fairseq_train.progress_bar, progress_bar=history_bar(write if first else lambda _: None)),
@@ -181,7 +183,7 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     if first:
-        write_atomically(Path(own.checkpoint.save_dir) / TRAINED, "")
+        write_atomically(mark, "")
 
 
 def _peak_bytes() -> int:
