@@ -42,6 +42,7 @@ OWN = sys.stdlib_module_names
         (["fairseq.checkpoint.no_save=true"], "wanted false: what is saved is evaluated"),
         (["fairseq.checkpoint.no_last_checkpoints=true"], "wanted false: a killed run goes on from the last one"),
         (["fairseq.checkpoint.no_save_optimizer_state=true"], "wanted false: a killed run goes on with it"),
+        (["fairseq.optimization.max_epoch=2"], "wanted 0: how long a run trains is max_update"),
         (["fairseq.checkpoint.checkpoint_suffix=-x"], "got -x, wanted no suffix"),
         (
             ["fairseq.dataset.validate_after_updates=601"],

@@ -46,6 +46,7 @@ _RANGES = {
     **dict.fromkeys(("model.encoder_layers", "model.decoder_layers"), (lambda value: value >= 1, "at least 1")),
     "optimization.lr": (lambda value: value > 0, "numbers above 0"),
     "optimization.max_update": (lambda value: value >= 1, "at least 1"),
+    "optimization.max_epoch": (not_, "0: how long a run trains is max_update, and at another end nothing is saved"),
     "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
     "common.log_interval": (lambda value: value >= 1, "at least 1"),
     "checkpoint.no_save": (not_, "false: what is saved is evaluated"),
