@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpam.attention.backends.problem import check_padding, without_padding
+from gpam.attention.backends.problem import check_padding, finite_at_padding
 from gpam.attention.call import Call, Masks, mask_for
 from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
@@ -105,7 +105,7 @@ class Mechanism(nn.Module):
         self._check(q, k)
         k = _for_each_head(k, q.shape[1])
         masks = self._masks(q, k, key_padding_mask, causal, attn_mask)
-        return self._weights(q, k if key_padding_mask is None else without_padding(k, key_padding_mask), masks)
+        return self._weights(q, finite_at_padding(k, key_padding_mask), masks)
 
     def forward(
         self,
@@ -171,7 +171,7 @@ class Mechanism(nn.Module):
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """:meth:`forward`, for the subclass to make faster, or different."""
-        call = call.without_padding()
+        call = call.finite_at_padding()
         weights = self._weights(call.q, call.k, call.masks)
         return self.dropped(weights) @ call.v, weights if call.need_weights else None
 

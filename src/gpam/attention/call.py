@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gpam.attention import parts
 from gpam.attention.backends.masks import adds_beside_hiding, bias_of, hidden_by, hides_only, within_range
-from gpam.attention.backends.problem import checked_attn_mask, without_padding
+from gpam.attention.backends.problem import checked_attn_mask, finite_at_padding
 from gpam.errors import UsageError
 from gpam.tracing import runs_as_called
 
@@ -57,12 +57,9 @@ class Call:
     need_weights: bool = False
     state: dict[str, Tensor] | None = None
 
-    def without_padding(self) -> "Call":
+    def finite_at_padding(self) -> "Call":
         """This call with zeros at padded keys and values, if they need them: for whoever multiplies weights by them."""
-        padding = self.masks.key_padding_mask
-        if padding is None:
-            return self
-        k, v = (without_padding(tensor, padding) for tensor in (self.k, self.v))
+        k, v = (finite_at_padding(tensor, self.masks.key_padding_mask) for tensor in (self.k, self.v))
         return dataclasses.replace(self, k=k, v=v)
 
     @property

@@ -125,12 +125,10 @@ def make_problem(
     check_padding(key_padding_mask, batch, source)
     if len(weights) != len(queries):
         raise UsageError(f"one weight a branch is needed: got {len(weights)} weights for {len(queries)} queries")
-    if key_padding_mask is not None:
-        keys = tuple(without_padding(key, key_padding_mask) for key in keys)
-        values = without_padding(values, key_padding_mask)
+    values = finite_at_padding(values, key_padding_mask)
     return Problem(
         queries,
-        keys,
+        tuple(finite_at_padding(key, key_padding_mask) for key in keys),
         values,
         _stack_weights(weights, batch, heads, target, values),
         key_padding_mask,
@@ -165,9 +163,11 @@ def checked_attn_mask(attn_mask: Tensor, full: tuple[int, int, int, int]) -> Ten
     return attn_mask.reshape(shape)
 
 
-def without_padding(tensor: Tensor, padding: Tensor) -> Tensor:
+def finite_at_padding(tensor: Tensor, padding: Tensor | None) -> Tensor:
     """``tensor`` ``[batch, heads, source, head_dim]`` with zeros at padded places, if it needs them: a weight of 0 does
     not hide an infinity or a NaN."""
+    if padding is None:
+        return tensor
     may_ask = tensor.device.type == "cpu" and runs_as_called()  # asking a GPU would wait for it
     if may_ask and math.isfinite(tensor.detach().sum()):
         return tensor

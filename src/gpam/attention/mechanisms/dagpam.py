@@ -201,7 +201,7 @@ class DaGPAM(Mechanism):
         if call.need_weights and not self.active_dropout:
             return super()._attend(call)
         if call.need_weights or self.key_neg is not None:  # whose gradient sums over all keys
-            call = call.without_padding()
+            call = call.finite_at_padding()
         q, k, v = call.tensors
         output = functional.sum_of_softmaxes(
             (q, self.negative_query(q)),

@@ -91,7 +91,7 @@ class Differential(Mechanism):
         return first - self.share * second
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        q, k, v = (call.without_padding() if call.need_weights else call).tensors
+        q, k, v = (call.finite_at_padding() if call.need_weights else call).tensors
         wide_values = torch.cat(_groups(v), dim=-1)
         if call.need_weights:
             weights = self._weights(q, k, call.masks)

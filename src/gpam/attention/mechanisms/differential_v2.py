@@ -64,7 +64,7 @@ class DifferentialV2(Mechanism):
         return torch.sigmoid(self.share_proj(query_input)).transpose(1, 2).unsqueeze(-1)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        q, k, v = (call.without_padding() if call.need_weights else call).tensors
+        q, k, v = (call.finite_at_padding() if call.need_weights else call).tensors
         query_input = self.required(call.query_input)
         second = parts.split_heads(self.query_second(query_input), self.site.num_heads)
         share = self.share(query_input)

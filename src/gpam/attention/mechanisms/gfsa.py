@@ -79,7 +79,7 @@ class GFSA(Mechanism):
         return weights + identity * parts.own_key(visible, attention)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        q, k, v = call.without_padding().tensors
+        q, k, v = call.finite_at_padding().tensors
         if call.need_weights and call.state is not None:
             raise UsageError(
                 "attention 'gfsa' keeps no earlier rows of A when decoding step by step, so it cannot give weights "
