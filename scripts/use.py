@@ -25,7 +25,7 @@ def main() -> None:
 
     model = load(given.folder)
     try:
-        text = sys.stdin.buffer.read().decode("utf-8")
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"the text is not UTF-8 (byte {error.start}); convert it") from None
     if given.what == "translate":

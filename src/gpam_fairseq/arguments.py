@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpam_fairseq.compat import literal, load_without_executing
 from gpam_fairseq.config import attention_fields
+from gpam_fairseq.untrusted import literal, load_without_executing
 
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
 
@@ -27,7 +27,7 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
-    for name in ("--task", "--path", "--attention", "--model-overrides", *_AT_LEAST_ONE):
+    for name in ("--task", "--path", "--attention", "--model-overrides", "--input", *_AT_LEAST_ONE):
         parser.add_argument(name)
     given, _ = parser.parse_known_args(list(words))
     for name in _AT_LEAST_ONE:
@@ -40,6 +40,8 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         if own := [word for word in words if word.partition("=")[0] in ours]:
             raise UsageError(f"{own[0]}: the checkpoint says which attention its model has, with its options; drop it")
         literal(given.model_overrides or "{}")
+    if command == "interactive" and given.input not in (None, "-") and not Path(given.input).is_file():
+        raise UsageError(f"--input: there is no file '{given.input}'")
     if command == "validate" and given.task is None:
         raise UsageError("no task; give --task, the one of the training: language_modeling or translation")
     if command == "train":
@@ -98,6 +100,9 @@ def sentence_for(error: Exception) -> str | None:
             "data of its training, or data prepared with the same dictionaries (--srcdict, --tgtdict)"
         )
     words = " ".join(str(error).split())
+    for one in (error, error.__context__):  # fairseq looks for the character's beginning, before the file's
+        if isinstance(one, UnicodeDecodeError):
+            return f"some text is not UTF-8 ({in_a_line(one)}); convert it"
     return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
 
 

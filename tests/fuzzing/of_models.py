@@ -18,7 +18,7 @@ from fuzzing.of_records import changed
 from fuzzing.target import Target, memory_folder
 from gpam_suite.common import strict_json
 from gpam_suite.common.files import sha256
-from gpam_suite.config.compose import fairseq_config
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.data.binarise import load_dictionary
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.tools.pretrained import FORMAT, load

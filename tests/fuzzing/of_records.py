@@ -13,7 +13,8 @@ from record_factory import make_record
 from fuzzing.damage import damaged, values
 from fuzzing.judge import REFUSED, Broken, outcome, refused
 from fuzzing.target import Target
-from gpam_suite.records.folder import HISTORY, RECORD, SCHEMA_VERSION, SCORES, read_history, read_record, read_scores
+from gpam_suite.records.folder import RECORD, SCHEMA_VERSION, read_record
+from gpam_suite.records.lines import HISTORY, SCORES, read_history, read_scores
 from gpam_suite.report.page import build
 
 _RECORDS = [{"schema_version": SCHEMA_VERSION, **make_record(task=task)} for task in ("lm", "nmt")]

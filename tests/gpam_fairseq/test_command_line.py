@@ -191,6 +191,10 @@ MISTAKES = {
         ["generate", "--path", "model.pt", "--model-overrides", "{'data'"],
         "fairseq option: got '{'data'', wanted a literal, .*",
     ),
+    "interactive with a file that is not there": (
+        ["interactive", "--path", "model.pt", "--input", "nowhere/text"],
+        "--input: there is no file 'nowhere/text'",
+    ),
     "no beam": (["generate", "--path", "model.pt", "--beam", "0"], "--beam: got 0, wanted at least 1"),
     "n-grams of no words": (["score", "--ref", "text", "--order", "-1"], "--order: got -1, wanted at least 1"),
     "validate without a task": (["validate", "--path", "model.pt"], "no task; give --task, .*"),
@@ -229,6 +233,15 @@ def test_preprocess_does_not_write_over_a_dictionary(parallel, capfd):
     assert toy.gpam("preprocess", "-s", "src", "-t", "tgt", "--trainpref", raw / "train", "--destdir", parallel) == 2
     said = rf"gpam_fairseq preprocess: {parallel}/dict\.src\.txt exists already; give another --destdir, or delete it"
     assert re.fullmatch(said, capfd.readouterr().err.splitlines()[-1])
+
+
+def test_text_that_is_not_utf_8_is_one_sentence(tmp_path, capfd):
+    (text := tmp_path / "train.src").write_bytes("Bäume\n".encode("latin-1"))
+    shutil.copy(text, tmp_path / "train.tgt")
+    corpus = ["-s", "src", "-t", "tgt", "--trainpref", tmp_path / "train", "--destdir", tmp_path / "bin"]
+    for command, more in (("score", ["--sys", text, "--ref", text]), ("preprocess", corpus)):
+        assert toy.gpam(command, *more) == 2
+        assert sentence(capfd.readouterr().err).startswith(f"gpam_fairseq {command}: some text is not UTF-8 (")
 
 
 @pytest.mark.parametrize("kind", ["--sacrebleu", "--sentence-bleu"])

@@ -7,7 +7,7 @@ import pickle
 from argparse import Namespace
 from pathlib import Path
 
-from gpam_fairseq import compat
+from gpam_fairseq import untrusted
 
 import fairseq
 import fairseq_cli
@@ -75,7 +75,7 @@ def test_every_torch_load_of_fairseqs_is_guarded():
     names = {".".join(path.relative_to(FOLDERS[0].parent).with_suffix("").parts) for path in loading}
     assert {"fairseq.checkpoint_utils", "fairseq.models.text_to_speech.vocoder"} <= names
     for name in names:
-        assert importlib.import_module(name).torch.load is compat.load_without_executing, name
+        assert importlib.import_module(name).torch.load is untrusted.load_without_executing, name
 
 
 def test_the_environment_cannot_open_the_loader(trace, tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_the_environment_cannot_open_the_loader(trace, tmp_path, monkeypatch):
 )
 def test_the_configuration_of_a_checkpoint_is_plain_text(text, tmp_path):
     torch.save({"cfg": {"model": {"_name": "gpam_lm", "path": text}}, "model": {}}, tmp_path / "asking.pt")
-    read = OmegaConf.create(compat.load_without_executing(tmp_path / "asking.pt")["cfg"])
+    read = OmegaConf.create(untrusted.load_without_executing(tmp_path / "asking.pt")["cfg"])
     assert OmegaConf.to_container(read, resolve=True)["model"]["path"] == text
 
 
@@ -110,7 +110,7 @@ def test_no_flipped_bit_of_a_checkpoint_gives_other_weights(tmp_path):
         spoilt = bytearray(whole)
         spoilt[bit // 8] ^= 1 << bit % 8
         try:
-            found = compat.load_without_executing(io.BytesIO(bytes(spoilt)))
+            found = untrusted.load_without_executing(io.BytesIO(bytes(spoilt)))
         except Exception:
             refused += 1
             continue
@@ -123,7 +123,7 @@ def test_fairseqs_own_interpolations_stay(tmp_path):
     state = {"cfg": {"common": {"seed": 3}, "model": {"seed": "${common.seed}"}}, "model": {}, "args": None}
     state |= {"extra_state": {}, "optimizer_history": [{"num_updates": 1}]}
     torch.save(state, tmp_path / "own.pt")
-    assert compat.load_without_executing(tmp_path / "own.pt")["cfg"]["model"]["seed"] == "${common.seed}"
+    assert untrusted.load_without_executing(tmp_path / "own.pt")["cfg"]["model"]["seed"] == "${common.seed}"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_fairseqs_own_interpolations_stay(tmp_path):
     ["()", "(0.9, 0.98)", "[(512, 3)] * 20", "[(512, 10, 5)] + [(512, 3, 2)] * 4", "{'a': [1, -2.5]}", "True", "None"],
 )
 def test_literals_are_what_python_says(text):
-    assert compat.literal(text) == eval(text)
+    assert untrusted.literal(text) == eval(text)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_literals_are_what_python_says(text):
 )
 def test_anything_else_is_refused_in_one_sentence(text):
     with pytest.raises(UsageError, match="wanted a literal") as refused:
-        compat.literal(text)
+        untrusted.literal(text)
     assert "\n" not in str(refused.value)
 
 

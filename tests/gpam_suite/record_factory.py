@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from gpam_suite.common.files import write_files
 from gpam_suite.config.identity import config_hash, run_folder
-from gpam_suite.records.folder import Record, append_history, read_record, write_record, write_scores
+from gpam_suite.records.folder import Record, read_record, write_record
+from gpam_suite.records.lines import append_history, write_scores
 from gpam_suite.report.plotting import Plot
 from gpam_suite.report.tables import render_tables
 from gpam_suite.stats.aggregate import read_aggregates

@@ -14,8 +14,8 @@ from fairseq.modules import MultiheadAttention
 from fairseq.trainer import Trainer
 
 from gpam.attention import Site, build
-from gpam_suite.records.folder import append_history, read_history
 from gpam_suite.records.history_rows import gradients_and_scalars, mean_of, of_split
+from gpam_suite.records.lines import append_history, read_history
 
 
 class Model(torch.nn.Module):

@@ -8,7 +8,8 @@ from record_factory import add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.records import archives
-from gpam_suite.records.folder import read_history, read_records, read_scores
+from gpam_suite.records.folder import read_records
+from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.records.settings import all_settings
 from gpam_suite.report.compare import compare
 from gpam_suite.report.tables import csv_table
@@ -105,3 +106,12 @@ def test_an_archive_made_to_fill_the_memory_is_refused(tmp_path, archive, monkey
     monkeypatch.setattr(archives, "MOST", 1000)
     with pytest.raises(UsageError, match="more than 1,000 bytes"):
         read_records(tmp_path)
+
+
+def test_what_is_packed_can_be_read(tmp_path, monkeypatch):
+    """A tar file is larger than what is in it: its limit is the same on either side."""
+    monkeypatch.setattr(archives, "MOST", 20480)
+    (path := tmp_path / "whole.tar.xz").write_bytes(archives.pack({"a": b"1" * 18000}))
+    assert archives.unpack(path) == {"a": b"1" * 18000}
+    with pytest.raises(UsageError, match="got 30,720 bytes for one archive, wanted at most 20,480"):
+        archives.pack({"a": b"1" * 20000})

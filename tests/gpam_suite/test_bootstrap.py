@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 from scipy import stats
 
 from gpam.errors import UsageError
-from gpam_suite.records.folder import write_scores
+from gpam_suite.records.lines import write_scores
 from gpam_suite.stats.bootstrap import RESAMPLES, corpus_score, hierarchical_bootstrap, paired_bootstrap, resample
 
 WORDS = [f"word{number}" for number in range(15)]

@@ -17,7 +17,8 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import p_number
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
-from gpam_suite.records.folder import Record, append_history
+from gpam_suite.records.folder import Record
+from gpam_suite.records.lines import append_history
 from gpam_suite.report.claims import claim_parts, render_claims, verdicts
 from gpam_suite.report.page import build
 from gpam_suite.report.panels.alignment import by_length, sentences
@@ -28,7 +29,8 @@ from gpam_suite.report.unplanned import unplanned_parts
 from gpam_suite.stats import claim as claims
 from gpam_suite.stats import curves, inside_claim
 from gpam_suite.stats.aggregate import read_aggregates
-from gpam_suite.stats.claim import (
+from gpam_suite.stats.curves import scored_update
+from gpam_suite.stats.finding import (
     CONTRADICTED,
     INCONCLUSIVE,
     NOT_TRAINED,
@@ -36,9 +38,10 @@ from gpam_suite.stats.claim import (
     SUPPORTED,
     SUPPORTED_SMALLER,
     TRAINING_UNKNOWN,
-    last_gain,
+    compared,
+    findings,
 )
-from gpam_suite.stats.curves import scored_update
+from gpam_suite.stats.gate import gate, last_gain
 from gpam_suite.stats.over_seeds import equivalence
 
 EFFECT = math.log(108.26 / 106.38)
@@ -75,17 +78,17 @@ def curve(record, gain, updates=200):
 
 
 def found_in(results):
-    return claims.findings(results, read_aggregates(results)).get("lm_ptb")
+    return findings(results, read_aggregates(results)).get("lm_ptb")
 
 
 def rendered(results, aggregates=None):
     aggregates = aggregates or read_aggregates(results)
-    return render_claims(results, aggregates, claims.findings(results, aggregates))
+    return render_claims(results, aggregates, findings(results, aggregates))
 
 
 def parts_of(results, said):
     """What pages show of claims."""
-    shown = {one.experiment: claims.compared(one, said) for one in read_aggregates(results)}
+    shown = {one.experiment: compared(one, said) for one in read_aggregates(results)}
     return claim_parts(shown, said)
 
 
@@ -269,11 +272,13 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
         half = stats.t.ppf(0.975, 2) * 0.03 / math.sqrt(3)
         assert (found.low, found.high) == pytest.approx((mean - half, mean + half))
     assert lead.each == pytest.approx([0.05 - 0.5 * math.log(ratio)] * 3)  # at 300, 400 and 500
-    said = claims.findings(tmp_path, [aggregate])
+    said = findings(tmp_path, [aggregate])
     shown = f"{100 * claims.share_lower(lead.work.estimate):+.2f} % ["
     for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts
         table = unplanned_parts({"lm_ptb_long": aggregate}, said)[f"work-{plan}"]
         assert shown in table and "three times as long: dagpam_trainable over Softmax" in table
+    back = curves.at_equal_work(softmax, row)  # u r below the first validation, and u behind the last, are left out
+    assert back.ratio == pytest.approx(1 / ratio) and len(back.each) == 5  # 300 to 700
     for record in (*softmax.finished, *row.finished):
         add_config(record)  # a rate that is not held
     (again,) = read_aggregates(tmp_path)
@@ -290,7 +295,7 @@ def test_gains_by_other_scores_are_positive_where_the_model_is_better(tmp_path):
             value = 5 * math.exp(-0.01 * gain)
             append_history(stored.folder, {"update": 9, "split": "valid", "token_perplexity": value, "loss_bits": 1.0})
     (aggregate,) = read_aggregates(tmp_path)
-    table = unplanned_parts({"multi30k_de_en": aggregate}, claims.findings(tmp_path, [aggregate]))
+    table = unplanned_parts({"multi30k_de_en": aggregate}, findings(tmp_path, [aggregate]))
     lines = [line.split(" | ") for line in table["other-scores-multi30k_de_en"].splitlines() if line.startswith("| ")]
     found = {name.removeprefix("| "): cell.split(" [")[0] for name, cell in lines[2:]}
     assert found == {
@@ -312,7 +317,7 @@ def test_gains_of_a_plans_experiments_are_told_apart(tmp_path):
                 value = 100 * math.exp(-ahead * gain / 100)
                 store(tmp_path, make_record(experiment=name, model=model, seed=seed, value=value))
     aggregates = {one.experiment: one for one in read_aggregates(tmp_path)}
-    parts = unplanned_parts(aggregates, claims.findings(tmp_path, list(aggregates.values())))
+    parts = unplanned_parts(aggregates, findings(tmp_path, list(aggregates.values())))
     *_, line = parts["gains-apart-lm_ptb"].splitlines()
     _, _, _, seeds, shown, p, _ = (cell.strip() for cell in line.split("|"))
     half = stats.t.ppf(0.975, 2) * 0.015 / math.sqrt(3)
@@ -337,7 +342,7 @@ def test_the_figure_of_schedules_compares_what_is_alike(tmp_path):
             for update in (100, 200):
                 append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": value})
     (aggregate,) = read_aggregates(tmp_path)
-    said = claims.findings(tmp_path, [aggregate])["lm_ptb"]
+    said = findings(tmp_path, [aggregate])["lm_ptb"]
     (ahead,) = painted(by_schedule(aggregate, said, "some"))
     assert [line.get_ydata()[0] for line in ahead.lines[:2]] == pytest.approx([2, 1])
     fewer = replace(aggregate, rows=tuple(row for row in aggregate.rows if row.model != "softmax_longer"))
@@ -354,7 +359,7 @@ def test_how_much_hangs_on_one_seed_is_told(tmp_path):
         )
         store(tmp_path, *made)
     (aggregate,) = read_aggregates(tmp_path)
-    said = claims.findings(tmp_path, [aggregate])
+    said = findings(tmp_path, [aggregate])
     table = claim_parts({"lm_ptb_long": aggregate}, said)["claim-lm_ptb_long"]
     assert "seeds: 1.13 %. Without one of the seeds, each in turn, the interval" in table
     assert "lies above no gain in 1 of 3 cases" in table
@@ -439,7 +444,7 @@ def test_seeds_beyond_the_plan_play_no_part(tmp_path):
     assert more.comparisons[0] == enough.comparisons[0] and more.verdict == SUPPORTED
     assert all(one.seeds == tuple(range(1, 8)) for one in more.comparisons) and len(more.comparisons) == 3
     (whole,) = (one for one in read_aggregates(tmp_path / "b") if one.experiment == "lm_ptb")
-    assert [len(row.records) for row in claims.compared(whole, {"lm_ptb": more}).rows] == [7, 7, 7]
+    assert [len(row.records) for row in compared(whole, {"lm_ptb": more}).rows] == [7, 7, 7]
 
 
 def stepped_down(*secondary):
@@ -458,7 +463,7 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
     alone = experiment(tmp_path / "a", seven(EFFECT), more=scaled()).comparisons[1:]
     for folder, more in (("b", longer[:-1]), ("c", longer)):
         experiment(tmp_path / folder, seven(EFFECT), more=scaled() + more)
-        said = claims.findings(tmp_path / folder, read_aggregates(tmp_path / folder))
+        said = findings(tmp_path / folder, read_aggregates(tmp_path / folder))
         (part,) = said["lm_ptb_long"].comparisons
         secondary = said["lm_ptb"].comparisons[1:]
         behind = verdicts(said).splitlines()[3]
@@ -538,8 +543,8 @@ def test_below_the_scores_stands_how_they_were_made(tmp_path):
     assert scores.endswith(f" |\n\nProtocol: {protocol}.\n")  # no validation is known
     assert "| Softmax | 7 |" in scores and partial["model_label"] not in scores  # one seed of seven
     (whole,) = (one for one in aggregates if one.experiment == "lm_ptb")
-    assert [row.model for row in claims.compared(whole, said).rows] == ["softmax", "dagpam_trainable"]
-    assert claims.compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
+    assert [row.model for row in compared(whole, said).rows] == ["softmax", "dagpam_trainable"]
+    assert compared(whole, {}).rows == ()  # before the primary comparison is whole there is none
 
 
 def test_below_the_scores_stands_which_update_was_scored(tmp_path):
@@ -570,7 +575,7 @@ def test_an_arm_that_is_called_like_another_is_not_compared_before_its_own_seeds
     mine = make_record(experiment="lm_ptb", model="mine", model_label=arm[0]["model_label"], value=94.0)
     said = {"lm_ptb": experiment(tmp_path, seven(0.02), more=[*arm, mine])}
     (whole,) = (one for one in read_aggregates(tmp_path) if one.experiment == "lm_ptb")
-    assert [row.model for row in claims.compared(whole, said).rows] == ["softmax", "dagpam_trainable", "softmax_scaled"]
+    assert [row.model for row in compared(whole, said).rows] == ["softmax", "dagpam_trainable", "softmax_scaled"]
 
 
 def test_in_translation_modules_and_layers_are_named_by_their_stack(tmp_path):
@@ -599,7 +604,7 @@ def test_the_main_table_has_claims_that_are_no_row_of_the_paper_behind_its_rows(
     for name in ("multi30k_de_en", "iwslt14_partial_post_ln"):  # the second is secondary
         models = (("softmax", 40.0), ("dagpam_trainable", 41.0))
         store(tmp_path, *(make_record(task="nmt", experiment=name, model=model, value=own) for model, own in models))
-    said = claims.findings(tmp_path, read_aggregates(tmp_path))
+    said = findings(tmp_path, read_aggregates(tmp_path))
     assert "iwslt14_partial_post_ln" in said
     lines = verdicts(said).rstrip().splitlines()
     means = " → ".join(f"{said['lm_ptb'].comparisons[0].means[side]:.2f}" for side in (1, 0))
@@ -621,7 +626,7 @@ def test_a_second_test_set_has_a_table(tmp_path):
             record["metrics"] |= {"second_test_bleu": 20.0 + own, "second_test_ter": 60.0}
             made.append(record)
     store(tmp_path, *made)
-    said = claims.findings(tmp_path, read_aggregates(tmp_path))
+    said = findings(tmp_path, read_aggregates(tmp_path))
     assert said["multi30k_de_en"].comparisons[0].gain.estimate == pytest.approx(1.0)
     parts = parts_of(tmp_path, said)
     head, _, softmax, dagpam = parts["second-test-multi30k_de_en"].splitlines()
@@ -637,7 +642,7 @@ def test_a_second_test_set_has_a_table(tmp_path):
 def test_a_reference_with_higher_bleu_is_better(lstm, trained, tmp_path):
     store(tmp_path, make_record(task="nmt", experiment="nmt", value=40.0))
     (found,) = read_aggregates(tmp_path)
-    assert claims.gate(found.baseline, {"LSTM": lstm}).trained is trained  # None: the last tenth is not known
+    assert gate(found.baseline, {"LSTM": lstm}).trained is trained  # None: the last tenth is not known
 
 
 def test_the_scores_of_a_claim_have_an_interval_over_the_test_set_where_it_has_more_than_one_unit(tmp_path):
@@ -773,6 +778,7 @@ def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
     again = found_in(tmp_path)
     assert again.whole and again.comparisons[0].seeds == (1, 2, 3, 5, 6, 7)
     assert again.comparisons[0].gain.estimate == pytest.approx(np.mean([*gains[:3], *gains[4:]]))
+    assert again.verdict == NOT_TRAINED and again.gate.reasons[-1] == "Softmax diverged with seed 4"
 
 
 def test_rank_correlations_by_hand():

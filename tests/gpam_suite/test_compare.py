@@ -17,7 +17,7 @@ from gpam_suite.common.places import ROOT
 from gpam_suite.common.sections import Section, Table, as_markdown, print_sections
 from gpam_suite.evaluate.translation import Metrics
 from gpam_suite.records import archives
-from gpam_suite.records.folder import write_scores
+from gpam_suite.records.lines import write_scores
 from gpam_suite.report.compare import compare
 
 

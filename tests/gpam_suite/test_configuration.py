@@ -9,7 +9,8 @@ from runs import composed
 from gpam.attention import names
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS
-from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, overrides_label
+from gpam_suite.config.compose import check, folder_of, identity, overrides_label
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.run.command_line import as_hydra_takes_it

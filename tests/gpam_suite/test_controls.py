@@ -5,7 +5,8 @@ from runs import composed
 
 from gpam.errors import UsageError
 from gpam_suite.benchmark.models import CASES, build
-from gpam_suite.config.compose import check, fairseq_config
+from gpam_suite.config.compose import check
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.tools.cost import build_on_meta
 
 

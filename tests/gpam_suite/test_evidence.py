@@ -15,12 +15,13 @@ from runs import TINY_LM, call, places, until, write_text
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.config.compose import check, composed, folder_of
-from gpam_suite.records.folder import append_history, write_record
+from gpam_suite.records.folder import write_record
+from gpam_suite.records.lines import append_history
 from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.run import evidence
 from gpam_suite.run.outcomes import RunFailed
-from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.claim import read_claims
+from gpam_suite.stats.rows import BASELINE
 
 CONFIG = OmegaConf.load(CONFIGS / "evidence.yaml")
 PLAN = evidence.unresolved(CONFIG)

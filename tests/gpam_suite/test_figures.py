@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from record_factory import failed, make_record, painted, store
 
-from gpam_suite.records.folder import append_history
+from gpam_suite.records.lines import append_history
 from gpam_suite.report.figures import plots
 from gpam_suite.report.model_looks import APART, MODELS, look_of, look_of_model, selected
 from gpam_suite.report.plotting import Plot, logarithmic, render

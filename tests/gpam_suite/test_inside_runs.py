@@ -17,7 +17,8 @@ from gpam_suite.inside import store as kept
 from gpam_suite.inside.analyse import analyse
 from gpam_suite.inside.depth import _attention_only
 from gpam_suite.inside.perturb.perturb_runs import perturb
-from gpam_suite.records.folder import read_history, read_record
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import read_history
 from gpam_suite.report.page import build
 from gpam_suite.report.panels import theory
 from gpam_suite.report.panels.runs import _numbers, inside_runs

@@ -15,7 +15,7 @@ from soak.kills import LIMIT, Kill, Runs
 from gpam.errors import UsageError
 from gpam_suite.common import stopping
 from gpam_suite.common.places import ROOT
-from gpam_suite.records.folder import HISTORY
+from gpam_suite.records.lines import HISTORY
 from gpam_suite.run.outcomes import WORKER_LOG
 from gpam_suite.run.run import run
 

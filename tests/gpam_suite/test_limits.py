@@ -123,6 +123,14 @@ def test_what_torch_makes_of_a_limit_is_still_known(limit):
     assert to_mend(RuntimeError("another mistake")) is None
 
 
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "results").touch()
+    for place in ("results", "results/searches"):
+        with pytest.raises(OSError, match="results") as caught:
+            (tmp_path / place).mkdir()
+        assert to_mend(caught.value).startswith(f"no access to {tmp_path}/{place}: ")
+
+
 def test_a_file_that_is_gone_is_not_a_program_that_is_missing(tmp_path):
     def sentence(work):
         try:

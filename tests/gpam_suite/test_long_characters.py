@@ -15,7 +15,8 @@ from gpam_suite.config.compose import check, folder_of
 from gpam_suite.data import prepare
 from gpam_suite.data.kinds.characters import document_starts, restore, symbol
 from gpam_suite.data.text.lines import lines_of
-from gpam_suite.records.folder import read_record, read_scores
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import read_scores
 from gpam_suite.report.page import build
 
 OPTIONS = {"bpe": "characters"}

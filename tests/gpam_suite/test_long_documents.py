@@ -19,7 +19,8 @@ from gpam_suite.data import prepare
 from gpam_suite.data.kinds.documents import JOIN, SEPARATOR, pair, pieces, read_plain, read_xml, split_piece
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.documents import score_pieces
-from gpam_suite.records.folder import read_record, read_scores
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import read_scores
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.report.page import build
 from gpam_suite.run.run import run

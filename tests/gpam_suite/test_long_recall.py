@@ -11,12 +11,14 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, sizes
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import check, fairseq_config, folder_of
+from gpam_suite.config.compose import check, folder_of
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.data import prepare
 from gpam_suite.data.kinds import recall
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.recall import score_recall, summed_up
-from gpam_suite.records.folder import read_history, read_record, read_scores
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.report.page import build
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import corpus_score, resample

@@ -21,9 +21,11 @@ from runs import TINY_LM, composed, run_here, tiny_words, until
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
-from gpam_suite.config.compose import check, fairseq_config, folder_of
+from gpam_suite.config.compose import check, folder_of
 from gpam_suite.config.device_batches import PRECISIONS, share, shared
-from gpam_suite.records.folder import read_history, read_record
+from gpam_suite.config.fairseq_tree import fairseq_config
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import read_history
 from gpam_suite.run import processes
 from gpam_suite.run.outcomes import CHECK_EVERY, RunFailed, rank_log
 from gpam_suite.run.processes import Worker, check_place, first_ended, place_of

@@ -9,7 +9,7 @@ from record_factory import make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.common.sections import Table
-from gpam_suite.records.folder import append_history
+from gpam_suite.records.lines import append_history
 from gpam_suite.run.progress import members, row, seconds_left
 
 

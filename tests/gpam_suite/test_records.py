@@ -15,16 +15,8 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name
 from gpam_suite.config.identity import config_hash, run_folder
 from gpam_suite.records import environment, folder
-from gpam_suite.records.folder import (
-    append_history,
-    is_finished,
-    read_history,
-    read_record,
-    read_records,
-    read_scores,
-    write_record,
-    write_scores,
-)
+from gpam_suite.records.folder import is_finished, read_record, read_records, write_record
+from gpam_suite.records.lines import append_history, read_history, read_scores, write_scores
 
 
 def test_schema_is_itself_valid():

@@ -33,7 +33,8 @@ from gpam_suite.evaluate.language_model import passages, perplexity, score_langu
 from gpam_suite.evaluate.rescore import evaluate_again
 from gpam_suite.evaluate.trained import open_trained
 from gpam_suite.records import environment
-from gpam_suite.records.folder import read_history, read_record, read_scores, write_record
+from gpam_suite.records.folder import read_record, write_record
+from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.run import processes, worker
 from gpam_suite.run.outcomes import BACKENDS, TRAINED, RunFailed
 from gpam_suite.run.run import run

@@ -48,6 +48,13 @@ OWN = sys.stdlib_module_names
             ["fairseq.dataset.validate_after_updates=601"],
             "got 601, wanted at most 600 (fairseq.optimization.max_update): the best checkpoint comes from validation",
         ),
+        (
+            ["fairseq.dataset.validate_interval_updates=150", "fairseq.checkpoint.save_interval_updates=100"],
+            "got 150, wanted a multiple of fairseq.checkpoint.save_interval_updates=100: the best of what is validated "
+            "has to be on the disk",
+        ),
+        (["fairseq.dataset.validate_interval=1"], "got 1, wanted a multiple of fairseq.checkpoint.save_interval=1000"),
+        (["paths.data=a:b"], "/a:b has a ':', which divides folders for fairseq; give another"),
         (["model=lstm"], "model=lstm has no attention, and recipe 'laptop_lm' makes a Transformer"),
         (
             ["fairseq.dataset.disable_validation=true"],

@@ -7,7 +7,8 @@ from runs import composed, places, run_here, tiny_words
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
-from gpam_suite.records.folder import append_history, read_record
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import append_history
 from gpam_suite.run import search as module
 from gpam_suite.run.outcomes import RunDiverged, RunFailed
 from gpam_suite.run.search import search, validation_loss
@@ -141,8 +142,13 @@ def test_a_search_that_never_trained_takes_other_settings(tmp_path, trained, mon
     with monkeypatch.context() as patch, pytest.raises(UsageError, match="no such device"):
         patch.setattr(module, "run", refused)
         search(configured(tmp_path, "trials=1"))
-    search(configured(tmp_path, "trials=1", "++fairseq.optimization.max_update=7"))
-    assert len(runs) == 1
+    search(configured(tmp_path, "trials=1", "search.options.lambda_neg.low=5", "search.options.lambda_neg.high=9"))
+    assert len(runs) == 1 and 5 <= runs[0][0] <= 9
+
+
+def test_a_folder_may_have_signs_of_an_address_in_its_name(tmp_path, trained):
+    search(configured(tmp_path, "trials=1", f"paths.results='{tmp_path}/50% or ?so=1'"))
+    assert (tmp_path / "50% or ?so=1/searches/lm_laptop_search/study.db").is_file()
 
 
 def test_what_is_printed_is_what_was_trained(tmp_path, trained, capsys, monkeypatch):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from record_factory import add_document_scores, failed, make_record, store, tabulate
 from scipy import stats
 
-from gpam_suite.records.folder import Record, write_scores
+from gpam_suite.records.folder import Record
+from gpam_suite.records.lines import write_scores
 from gpam_suite.report.tables import csv_table
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.bootstrap import hierarchical_bootstrap, paired_bootstrap, resample

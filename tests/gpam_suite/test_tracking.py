@@ -12,7 +12,8 @@ from runs import composed, places, until
 from wandb_file import records
 
 from gpam.errors import UsageError
-from gpam_suite.records.folder import append_history, read_history, read_record
+from gpam_suite.records.folder import read_record
+from gpam_suite.records.lines import append_history, read_history
 from gpam_suite.report.wandb_report import report, save
 from gpam_suite.run.tracking import Tracker
 

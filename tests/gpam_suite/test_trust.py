@@ -6,7 +6,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runs import call, composed, tiny_words
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import fairseq_config
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.config.trust import guarded_composition
 
 TOKEN = "0123456789abcdef0123456789abcdef0123face"

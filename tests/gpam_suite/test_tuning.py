@@ -6,7 +6,8 @@ from runs import composed
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import PUBLISHED
-from gpam_suite.records.folder import append_history, read_records
+from gpam_suite.records.folder import read_records
+from gpam_suite.records.lines import append_history
 from gpam_suite.report.page import build
 from gpam_suite.report.tuning_grid import search_curves, tuning
 from gpam_suite.stats.tuning import best, grid, tokens_seen

@@ -15,7 +15,7 @@ from soak.bits import parameters_of
 from gpam.attention import Site, build, names
 from gpam.attention.mechanisms.dagpam import DaGPAM
 from gpam.errors import UsageError
-from gpam_suite.records.folder import read_history
+from gpam_suite.records.lines import read_history
 from gpam_suite.run.outcomes import CHECK_EVERY
 
 

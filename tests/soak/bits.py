@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from gpam_suite.records.folder import HYPOTHESES, SCORES, read_history, read_record, write_record
+from gpam_suite.records.folder import HYPOTHESES, read_record, write_record
+from gpam_suite.records.lines import SCORES, read_history
 from gpam_suite.report.page import build
 from soak.parts import Figures
 

@@ -20,7 +20,8 @@ from gpam_suite.data import prepare
 from gpam_suite.data.store.stages import STAGES
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.evaluate.trained import checkpoint_of, open_trained
-from gpam_suite.records.folder import read_scores, write_record
+from gpam_suite.records.folder import write_record
+from gpam_suite.records.lines import read_scores
 from gpam_suite.run.outcomes import OUTCOME
 from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import resample

@@ -13,11 +13,13 @@ from runs import TINY_LM, composed, places
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
-from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
+from gpam_suite.config.compose import check, folder_of, identity, overrides_label
+from gpam_suite.config.fairseq_tree import fairseq_config, model_options
 from gpam_suite.config.identity import CONFIG, config_hash
 from gpam_suite.records.folder import Record, read_record, write_record
 from gpam_suite.records.settings import BATCH, MAX_TOKENS, MAY_DIFFER, UPDATE_FREQ, all_settings, tokens_per_update
-from gpam_suite.stats.aggregate import Row, aggregate
+from gpam_suite.stats.aggregate import aggregate
+from gpam_suite.stats.rows import Row
 from soak.parts import Figures
 
 _OURS = [

@@ -7,7 +7,7 @@ import os
 from gpam.errors import in_a_line
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 NO_ROOM_OR_RIGHT = _FULL + _NOT_WRITABLE
 """Error numbers that another address, or another attempt, does not help."""
 _NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")

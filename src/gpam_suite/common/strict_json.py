@@ -57,6 +57,16 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def with_nulls(value: Any, digits: int = 17) -> Any:
+    """``value`` as JSON has it, floats to so many significant ``digits`` (17 are all); what is NaN, infinite or beyond
+    :data:`LARGEST` becomes None."""
+
+    def rounded(text: str) -> float | None:
+        return float(f"{number:.{digits}g}") if abs(number := float(text)) <= LARGEST else None
+
+    return json.loads(json.dumps(value), parse_float=rounded, parse_constant=lambda _: None)
+
+
 def summed(value: Mapping[str, Any], indent: int | None = None) -> str:
     """``value`` as a text of JSON with the checksum of the rest under ``sha256``."""
     return json.dumps({**value, KEY: _sum(value)}, indent=indent, ensure_ascii=False) + "\n"

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import logging
+import os
 import platform
 import time
 from collections.abc import Mapping
@@ -113,6 +114,8 @@ def _root(paths: Mapping[str, Any]) -> Path:
     if not paths.get("data"):
         raise UsageError("paths.data is missing: wanted the folder for prepared data")
     root = Path(paths["data"]).expanduser().absolute()
+    if os.pathsep in str(root):
+        raise UsageError(f"paths.data: {root} has a '{os.pathsep}', which divides folders for fairseq; give another")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

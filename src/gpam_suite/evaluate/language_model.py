@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from gpam_suite.data import Prepared
-from gpam_suite.records.folder import write_scores
+from gpam_suite.records.lines import write_scores
 
 PASSAGE = 1000
 

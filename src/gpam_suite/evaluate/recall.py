@@ -11,7 +11,7 @@ from fairseq import utils
 from omegaconf import DictConfig
 
 from gpam_suite.data import Prepared
-from gpam_suite.records.folder import write_scores
+from gpam_suite.records.lines import write_scores
 
 
 def summed_up(sequences: list[dict[str, Any]]) -> dict[str, float]:

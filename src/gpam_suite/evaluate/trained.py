@@ -10,13 +10,15 @@ from torch import nn
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256
-from gpam_suite.config.compose import fairseq_config, identity, stored
+from gpam_suite.config.compose import identity, stored
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.config.identity import CHECKPOINTS, CONFIG
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.data.text.segmentation import BPE_FILES
 from gpam_suite.evaluate.checkpoint import load_model
-from gpam_suite.records.folder import CHECKPOINT, SCORES, Record, check_hash, read_record
+from gpam_suite.records.folder import CHECKPOINT, Record, check_hash, read_record
+from gpam_suite.records.lines import SCORES
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from gpam_suite.data import Prepared
 from gpam_suite.data.second_test import second_test_file
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.records.folder import HYPOTHESES, write_scores
+from gpam_suite.records.folder import HYPOTHESES
+from gpam_suite.records.lines import write_scores
 
 TOKENISED, LOWER_CASED = "tokenised", "lower-cased"
 _APART = 0.99

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from gpam.errors import UsageError
-from gpam_suite.config.compose import fairseq_config
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.trained import Trained, checkpoint_of, open_trained

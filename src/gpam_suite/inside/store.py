@@ -7,6 +7,7 @@ from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
+from gpam_suite.common.strict_json import with_nulls
 from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
@@ -27,12 +28,7 @@ def path_of(results: Path, name: str) -> Path:
 
 def write(path: Path, found: dict[str, Any]) -> Path:
     """Write ``found`` atomically, floats to six significant digits; NaN and infinity become null."""
-
-    def rounded(text: str) -> float:
-        return float(f"{float(text):.{_DIGITS}g}")
-
-    plain = json.loads(json.dumps(found), parse_float=rounded, parse_constant=lambda _: None)
-    return write_atomically(path, json.dumps(plain, ensure_ascii=False) + "\n")
+    return write_atomically(path, json.dumps(with_nulls(found, _DIGITS), ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> dict[str, Any] | None:

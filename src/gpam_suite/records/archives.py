@@ -28,19 +28,19 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     bytes on one version of liblzma.
 
     Raises:
-        UsageError: they are more than :data:`MOST` bytes, which :func:`unpack` would refuse.
+        UsageError: they make more than :data:`MOST` bytes, which :func:`unpack` would refuse.
     """
-    if (size := sum(map(len, files.values()))) > MOST:
-        raise UsageError(
-            f"got {size:,} bytes for one archive, wanted at most {MOST:,}: move some experiments to another folder."
-        )
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
         for name in sorted(files):
             member = tarfile.TarInfo(name)
             member.size = len(files[name])
             archive.addfile(member, io.BytesIO(files[name]))
-    return packed.getvalue()
+    if (size := len(plain.getbuffer())) > MOST:
+        raise UsageError(
+            f"got {size:,} bytes for one archive, wanted at most {MOST:,}: move some experiments to another folder."
+        )
+    return lzma.compress(plain.getbuffer(), preset=9)
 
 
 def unpack(archive: Path) -> Mapping[str, bytes]:

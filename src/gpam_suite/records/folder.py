@@ -15,8 +15,6 @@ An archive ``<results>/runs/<experiment>.tar.xz`` is read like the folder (:mod:
 are the truth: tables, figures and trackers are made from them.
 """
 
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +36,7 @@ from gpam_suite.config.identity import CONFIG, config_hash
 from gpam_suite.records import archives
 from gpam_suite.records.schema import SCHEMA, SCHEMA_VERSION
 
-RECORD, HISTORY, SCORES, HYPOTHESES = "record.json", "metrics.jsonl", "scores.jsonl", "hypotheses.txt"
+RECORD, HYPOTHESES = "record.json", "hypotheses.txt"
 WORDS_BY = ("tokenizer", "normalise", "hyphens", "last_stop", "lowercase", "min_count")
 """What of the ``preprocessing`` node makes other words of the same text, or ``<unk>`` of some."""
 CHECKPOINT = "checkpoint"
@@ -151,15 +149,6 @@ def check_hash(record: Record, config: Mapping[str, Any]) -> None:
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
-def _finite(value: Any) -> Any:
-    """``value`` as JSON, with every NaN, infinity and number that no reader takes replaced by None."""
-
-    def taken(text: str) -> float | None:
-        return number if abs(number := float(text)) <= strict_json.LARGEST else None
-
-    return json.loads(json.dumps(value), parse_float=taken, parse_constant=lambda _: None)
-
-
 def _complaint(data: Any) -> str | None:
     """What is wrong with a record, in words; None when it is valid."""
     error = best_match(_VALIDATOR.iter_errors(data))
@@ -179,7 +168,7 @@ def write_record(folder: Path, record: Mapping[str, Any]) -> Path:
     Raises:
         UsageError: the record does not fit :data:`SCHEMA`; nothing is written.
     """
-    data = _finite({"schema_version": SCHEMA_VERSION, **record})
+    data = strict_json.with_nulls({"schema_version": SCHEMA_VERSION, **record})
     path = folder / RECORD
     if complaint := _complaint(data):
         raise UsageError(
@@ -262,78 +251,3 @@ def read_records(results: Path, experiment: str | None = None) -> list[Record]:
             f"there are {', '.join(folders) or 'none at all'}. Train it first, or name another."
         )
     return read_each(folders[safe_name(experiment)])
-
-
-# ------------------------------------------------------------------------------------------------- history and scores
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def append_history(folder: Path, row: Mapping[str, Any]) -> None:
-    """Append one row to ``folder/metrics.jsonl``; the torn line a killed run left at its end is cut off first."""
-    path = folder / HISTORY
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        end = file.seek(0, os.SEEK_END)
-        if end:
-            file.seek(end - 1)
-            if file.read(1) != b"\n":
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(_line(row).encode("utf-8"))
-
-
-def cut_history(folder: Path, update: int) -> None:
-    """Drop the rows behind ``update``, which a run that goes on from there writes again."""
-    rows = read_history(folder)
-    kept = [row for row in rows if (row.get("update") or 0) <= update]
-    if len(kept) < len(rows):
-        write_atomically(folder / HISTORY, "".join(map(_line, kept)))
-
-
-def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
-    """The rows of ``path`` in order, [] where there is no such file."""
-    if not archives.is_file(path):
-        return []
-    advice = "restore it from git, or delete its folder and run again"
-    lines = archives.read_bytes(path).split(b"\n")
-    torn = lines.pop()  # what follows the last newline: empty unless the writer was killed
-    if torn and not torn_end_allowed:
-        raise UsageError(f"{path} is cut off in its last line: {advice}.")
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row, wrong = strict_json.loads(line), ""
-        except ValueError as error:
-            row, wrong = None, f" ({error})"
-        if not isinstance(row, dict):
-            raise UsageError(f"{path} line {number} is not a JSON object{wrong}: {advice}.")
-        rows.append(row)
-    return rows
-
-
-def read_history(folder: Path, split: str | None = None) -> list[dict[str, Any]]:
-    """The rows of ``folder/metrics.jsonl`` in order, [] when there is none; of one ``split`` where one is named (train,
-    valid and those of :mod:`gpam_suite.records.history_rows`). A torn last line is dropped, no other.
-
-    Raises:
-        UsageError: another line is not a JSON object.
-    """
-    rows = _read_lines(folder / HISTORY, torn_end_allowed=True)
-    return rows if split is None else [row for row in rows if row.get("split") == split]
-
-
-def write_scores(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write ``folder/scores.jsonl`` atomically: one row a unit of the test set, in its order."""
-    return write_atomically(folder / SCORES, "".join(_line(row) for row in rows))
-
-
-def read_scores(folder: Path) -> list[dict[str, Any]]:
-    """The rows of ``folder/scores.jsonl``, [] when there is none.
-
-    Raises:
-        UsageError: the file is cut off or a line is not a JSON object.
-    """
-    return _read_lines(folder / SCORES, torn_end_allowed=False)

@@ -1,4 +1,4 @@
-"""The main table, and what is said of each claim, as :mod:`gpam_suite.stats.claim` has it."""
+"""The main table, and what is said of each claim, as :mod:`gpam_suite.stats.finding` has it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +14,11 @@ from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, gain_text, gain_with_interval, short_table
-from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Comparison, Finding, as_json, compared, read_claims
+from gpam_suite.stats.claim import read_claims
 from gpam_suite.stats.curves import scored_update
+from gpam_suite.stats.finding import Comparison, Finding, as_json, compared
 from gpam_suite.stats.over_seeds import difference
+from gpam_suite.stats.rows import Aggregate
 
 _OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]

@@ -16,15 +16,17 @@ from gpam_suite.common.formatting import MISSING, listed
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.records import archives
 from gpam_suite.records.environment import commit
-from gpam_suite.records.folder import RECORD, Record, read_record, read_scores
+from gpam_suite.records.folder import RECORD, Record, read_record
+from gpam_suite.records.lines import read_scores
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings, table_settings
 from gpam_suite.report.provenance import BOTH_DRAWN, few_seeds
 from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
-from gpam_suite.stats.aggregate import Aggregate, Row, aggregate
+from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import LEAST_UNITS, RESAMPLES
 from gpam_suite.stats.over_seeds import shared
+from gpam_suite.stats.rows import Aggregate, Row
 
 _WANTED = (
     "wanted a run's folder (results/local/runs/<experiment>/<model>-<options>/seed<k>-<hash>), or the folder above it "

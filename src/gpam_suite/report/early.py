@@ -6,11 +6,12 @@ from pathlib import Path
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.folder import read_history
+from gpam_suite.records.lines import read_history
 from gpam_suite.report.tables import difference_cell, metric_title
-from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
-from gpam_suite.stats.claim import reference_score
+from gpam_suite.stats.aggregate import FIXED, TRAINABLE
 from gpam_suite.stats.curves import learning_curve, title
+from gpam_suite.stats.finding import reference_score
+from gpam_suite.stats.rows import BASELINE, Aggregate, Row
 
 ORDER = 5
 Cells = Iterable[list[str]]

@@ -12,8 +12,8 @@ from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, 
 from gpam_suite.report.provenance import caption
 from gpam_suite.report.sweep import Sweep, find_sweeps, rows_sum, symbol
 from gpam_suite.report.tables import metric_title
-from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.curves import Curve, learning_curve, title
+from gpam_suite.stats.rows import Aggregate, Row
 
 _WIDE = 4.0  # from this ratio of largest to smallest on, perplexities are drawn on a logarithmic axis
 

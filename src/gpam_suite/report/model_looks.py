@@ -5,7 +5,8 @@ from itertools import count
 from typing import Any, TypeVar
 
 from gpam_suite.report.plotting import COLOURS, look
-from gpam_suite.stats.aggregate import BASELINE, FIXED, TRAINABLE, Aggregate, Row
+from gpam_suite.stats.aggregate import FIXED, TRAINABLE
+from gpam_suite.stats.rows import BASELINE, Aggregate, Row
 
 APART = len(COLOURS)
 """More models than this in one panel cannot be told apart."""

@@ -20,9 +20,10 @@ from gpam_suite.report.plotting import Plot, render
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
-from gpam_suite.stats.aggregate import Aggregate, read_comparable
-from gpam_suite.stats.claim import findings, held_back
+from gpam_suite.stats.aggregate import read_comparable
+from gpam_suite.stats.finding import findings, held_back
 from gpam_suite.stats.perturbed import find
+from gpam_suite.stats.rows import Aggregate
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
 log = logging.getLogger(__name__)

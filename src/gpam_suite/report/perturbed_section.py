@@ -13,9 +13,9 @@ from gpam_suite.report.model_looks import look_of, selected
 from gpam_suite.report.plotting import Plot, band, legend_below, some_panels
 from gpam_suite.report.provenance import caption
 from gpam_suite.report.tables import difference_cell
-from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.over_seeds import summarise
 from gpam_suite.stats.perturbed import METRICS, Found
+from gpam_suite.stats.rows import Aggregate
 
 COMMAND = "python scripts/perturb.py"
 _TITLES = {"characters": "Character noise", "dropped": "Dropped words", "swapped": "Swapped words"}

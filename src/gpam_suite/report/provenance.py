@@ -8,9 +8,9 @@ from gpam_suite.common.markup import bullets, code
 from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
-from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.bootstrap import RESAMPLES
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS
+from gpam_suite.stats.rows import Aggregate, Row
 
 PUBLISH = "python scripts/publish.py"
 FROM_RECORDS = f"Made by `{PUBLISH}` from the records."

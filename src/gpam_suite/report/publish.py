@@ -20,8 +20,9 @@ from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.config.identity import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
-from gpam_suite.records.folder import HISTORY, RECORD, SCORES, folders_of_runs, read_each, read_history
+from gpam_suite.records.folder import RECORD, folders_of_runs, read_each
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
+from gpam_suite.records.lines import HISTORY, SCORES, read_history
 from gpam_suite.report import early, perturbed_section
 from gpam_suite.report.claims import claim_parts, verdicts
 from gpam_suite.report.panels.alignment import by_length, sentences
@@ -35,10 +36,11 @@ from gpam_suite.report.tables import csv_text, six_digits
 from gpam_suite.report.tuning_grid import grids, search_curves
 from gpam_suite.report.unplanned import unplanned_parts
 from gpam_suite.stats import perturbed
-from gpam_suite.stats.aggregate import Aggregate, aggregate, read_aggregates
+from gpam_suite.stats.aggregate import aggregate, read_aggregates
 from gpam_suite.stats.bootstrap import checked_scores
-from gpam_suite.stats.claim import Finding, as_json, compared, findings
 from gpam_suite.stats.comparisons import comparisons
+from gpam_suite.stats.finding import Finding, as_json, compared, findings
+from gpam_suite.stats.rows import Aggregate
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
 EXPERIMENTS = "experiments.yaml"

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpam_suite.common.markup import markdown
-from gpam_suite.records.folder import Record, read_history
+from gpam_suite.records.folder import Record
 from gpam_suite.records.history_rows import mean_of
+from gpam_suite.records.lines import read_history
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.stats.aggregate import model_label
 from gpam_suite.stats.curves import perplexity, scored_update

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpam_suite.stats.aggregate import LAMBDA_LABELS, Row, changed_options
+from gpam_suite.stats.aggregate import LAMBDA_LABELS, changed_options
+from gpam_suite.stats.rows import Row
 
 _SYMBOLS = {"lambda_pos": r"$\lambda_+$", "lambda_neg": r"$\lambda_-$"}
 _FEWEST = 3  # points of a line

@@ -18,11 +18,11 @@ from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import experiment_notes
-from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.bootstrap import Bootstrap
 from gpam_suite.stats.claim import share_lower
 from gpam_suite.stats.comparisons import Line, comparisons, second_metrics
 from gpam_suite.stats.over_seeds import Difference
+from gpam_suite.stats.rows import Aggregate
 
 _LONG_TABLE_ONLY = {
     "chrF, second test set ↑",

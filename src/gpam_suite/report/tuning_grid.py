@@ -10,8 +10,8 @@ from gpam_suite.common.markup import inert, markdown
 from gpam_suite.records.folder import read_records
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import Plot, logarithmic, some_panels
-from gpam_suite.stats.aggregate import BASELINE
 from gpam_suite.stats.curves import validation
+from gpam_suite.stats.rows import BASELINE
 from gpam_suite.stats.tuning import FOLDER, Grid, Setting, best, read_grids, tokens_seen
 
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ in any table of the recipe

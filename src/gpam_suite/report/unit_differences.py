@@ -12,10 +12,11 @@ from gpam_suite.common import formatting
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.records import archives
-from gpam_suite.records.folder import HYPOTHESES, SCORES, Record
+from gpam_suite.records.folder import HYPOTHESES, Record
+from gpam_suite.records.lines import SCORES
 from gpam_suite.records.metrics import turned
-from gpam_suite.stats.aggregate import Aggregate
 from gpam_suite.stats.bootstrap import Resampled, corpus_score
+from gpam_suite.stats.rows import Aggregate
 
 MOST = 5
 _TIE = 1e-9  # scores are means over seeds, so equal ones may differ by rounding

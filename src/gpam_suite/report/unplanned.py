@@ -9,10 +9,11 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_text, gain_with_interval
-from gpam_suite.stats.aggregate import Aggregate
-from gpam_suite.stats.claim import Finding, on_scale, read_claims
+from gpam_suite.stats.claim import on_scale, read_claims
 from gpam_suite.stats.curves import at_equal_work, scored_update, validation
+from gpam_suite.stats.finding import Finding
 from gpam_suite.stats.over_seeds import difference
+from gpam_suite.stats.rows import Aggregate
 
 _PERPLEXITY = "test_perplexity"  # validation's is on the same scale
 _WAITS = "Made when all seeds of the plan are there"

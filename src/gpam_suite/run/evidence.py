@@ -30,7 +30,7 @@ from gpam_suite.common.options import mapping, one_of, several, whole_number
 from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import die_with, stop_now, when_stopped
 from gpam_suite.config.compose import composed, folder_of
-from gpam_suite.records.folder import read_history
+from gpam_suite.records.lines import read_history
 from gpam_suite.run.command_line import USAGE_ERROR, as_hydra_takes_it
 from gpam_suite.run.outcomes import RunFailed
 from gpam_suite.run.progress import last_record

@@ -17,7 +17,8 @@ from gpam_suite.common.formatting import MISSING, duration, number
 from gpam_suite.common.sections import Section, Table
 from gpam_suite.config.identity import CONFIG
 from gpam_suite.records import archives
-from gpam_suite.records.folder import HISTORY, RECORD, Record, read_history, read_record
+from gpam_suite.records.folder import RECORD, Record, read_record
+from gpam_suite.records.lines import HISTORY, read_history
 from gpam_suite.run.outcomes import read_outcome
 
 HEAD = ("Member", "Status", "Update", "Loss (bits)", "Validation", "Left")

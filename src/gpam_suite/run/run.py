@@ -19,16 +19,18 @@ from gpam_suite.common.lock import locked
 from gpam_suite.common.options import nonempty, one_of, several
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.config.compose import check, fairseq_config, folder_of, identity, model_options, overrides_label
+from gpam_suite.config.compose import check, folder_of, identity, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
+from gpam_suite.config.fairseq_tree import fairseq_config, model_options
 from gpam_suite.config.identity import CONFIG, config_hash
 from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import keep_second_test, second_test_file
 from gpam_suite.evaluate.limits import check_lengths
 from gpam_suite.records import environment
-from gpam_suite.records.folder import is_finished, read_history, read_record, write_record
+from gpam_suite.records.folder import is_finished, read_record, write_record
 from gpam_suite.records.history_rows import gradients_and_scalars
+from gpam_suite.records.lines import read_history
 from gpam_suite.records.schema import PARAMETERS
 from gpam_suite.run.outcomes import DIVERGED_EXIT, REFUSED_EXIT, RunDiverged, RunFailed, rank_log, read_outcome
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers

@@ -17,6 +17,7 @@ from typing import Any
 import optuna
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import TrialState
+from sqlalchemy import URL
 
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
@@ -24,11 +25,12 @@ from gpam_suite.common.formatting import plural
 from gpam_suite.common.lock import locked
 from gpam_suite.common.options import mapping, whole_number
 from gpam_suite.common.sections import Section, Table, print_sections
-from gpam_suite.config.compose import check, folder_of, identity, model_options
+from gpam_suite.config.compose import check, folder_of, identity
+from gpam_suite.config.fairseq_tree import model_options
 from gpam_suite.config.identity import config_hash
 from gpam_suite.data.options import plain
-from gpam_suite.records.folder import read_history
 from gpam_suite.records.history_rows import best_validation
+from gpam_suite.records.lines import read_history
 from gpam_suite.run.outcomes import RunDiverged, RunFailed
 from gpam_suite.run.run import run
 
@@ -98,14 +100,17 @@ def _study(folder: Path, name: str, settings: str) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = (folder / "study.db").absolute()
     _check_whole(file)
-    study = optuna.create_study(storage=f"sqlite:///{file}", study_name=name, direction="minimize", load_if_exists=True)
-    if not _done(study):
-        study.set_user_attr("settings", settings)
+    named = {"storage": URL.create("sqlite", database=str(file)).render_as_string(), "study_name": name}
+    study = optuna.create_study(**named, direction="minimize", load_if_exists=True)
     if study.user_attrs.get("settings", settings) != settings:
-        raise UsageError(
-            f"search '{name}' in {folder} has trials of another model or with other settings; give this one a name of "
-            "its own (search.name=...)"
-        )
+        if _done(study):
+            raise UsageError(
+                f"search '{name}' in {folder} has trials of another model or with other settings; give this one a name "
+                "of its own (search.name=...)"
+            )
+        optuna.delete_study(**named)  # what was killed in its first trial is of the other settings
+        study = optuna.create_study(**named, direction="minimize")
+    study.set_user_attr("settings", settings)
     return study
 
 

@@ -12,7 +12,8 @@ from omegaconf import DictConfig
 
 from gpam_suite.config.compose import identity, overrides_label
 from gpam_suite.config.identity import CONFIG
-from gpam_suite.records.folder import HISTORY, HYPOTHESES, RECORD, SCORES, read_history, read_scores
+from gpam_suite.records.folder import HYPOTHESES, RECORD
+from gpam_suite.records.lines import HISTORY, SCORES, read_history, read_scores
 
 log = logging.getLogger(__name__)
 _ARTIFACT = "record"  # its type, the start of its name, and the folder among a run's files

@@ -37,15 +37,16 @@ from gpam_suite.common.files import write_atomically
 from gpam_suite.common.stopping import STOPPED_EXIT, Preempted, stop_now, when_stopped
 from gpam_suite.common.strict_json import LARGEST
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.config.compose import fairseq_config, fast
+from gpam_suite.config.compose import fast
 from gpam_suite.config.device_batches import devices, share
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.config.identity import CONFIG
 from gpam_suite.data import Prepared
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import checkpoint_of, checksums
-from gpam_suite.records.folder import append_history, cut_history
+from gpam_suite.records.lines import append_history, cut_history
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
 from gpam_suite.run.outcomes import BACKENDS, CHECK_EVERY, DIVERGED_EXIT, REFUSED_EXIT, TRAINED, outcome_file
 from gpam_suite.run.processes import place_of, rank

@@ -21,7 +21,8 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import sha256
 from gpam_suite.common.tasks import LM, RECALL, TASKS
 from gpam_suite.records import archives
-from gpam_suite.records.folder import SCORES, Record, read_scores
+from gpam_suite.records.folder import Record
+from gpam_suite.records.lines import SCORES, read_scores
 
 RESAMPLES = 1000
 LEAST_UNITS = 10

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.rows import Aggregate, Row
 
 Line = dict[str, Any]
 

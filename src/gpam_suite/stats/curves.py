@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.records.folder import Record, read_history
+from gpam_suite.records.folder import Record
 from gpam_suite.records.history_rows import best_validation
+from gpam_suite.records.lines import read_history
 from gpam_suite.records.settings import all_settings
-from gpam_suite.stats.aggregate import Row
 from gpam_suite.stats.over_seeds import Difference, difference
+from gpam_suite.stats.rows import Row
 
 _BEFORE = 0.25
 """Share of training that is left out of :func:`at_equal_work`: there the curves are steepest and a lead still grows."""
@@ -78,8 +79,8 @@ class Lead(NamedTuple):
 
 def at_equal_work(row: Row, other: Row) -> Lead | None:
     """``mean over u of ln PPL(other, u r) - ln PPL(row, u)`` of each seed, ``r`` the ratio of FLOPs, and the same with
-    1 for ``r``. ``u`` are the validations of ``row`` from a quarter of training on whose ``u r`` lies within those of
-    ``other`` before its rate falls; between them its curve is straight in ``ln u`` and ``ln PPL``.
+    1 for ``r``. ``u`` are the validations of ``row`` from a quarter of training on; ``u`` and ``u r`` lie within those
+    of ``other`` before its rate falls, and between them its curve is straight in ``ln u`` and ``ln PPL``.
 
     Only while the rate is held do two models at equal work stand at the same rate. None without such validations, or
     for a schedule that does not hold the rate (fairseq's ``tri_stage`` does).
@@ -91,7 +92,9 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
         return None
     held = base.updates <= falls
     first = _BEFORE * row.finished[0]["updates"]
-    read = (own.updates >= first) & (own.updates * ratio <= max(base.updates[held], default=0))
+    read = own.updates >= first
+    for by in (1.0, ratio):
+        read &= (own.updates * by >= base.updates[0]) & (own.updates * by <= max(base.updates[held], default=0))
     if not read.any():
         return None
 

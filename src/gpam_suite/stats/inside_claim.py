@@ -15,8 +15,8 @@ from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record
 from gpam_suite.records.history_rows import mean_of
 from gpam_suite.records.metrics import turned
-from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.over_seeds import Difference, difference, holm
+from gpam_suite.stats.rows import Aggregate, Row
 
 ENOUGH_RUNS = 5  # fewer cannot be ranked in a way that would be rare by chance
 _ORDERS = 50_000  # drawn where there are more orders of the runs; those of eight are fewer

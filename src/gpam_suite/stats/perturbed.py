@@ -9,8 +9,8 @@ from typing import Any
 
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside.store import PERTURBED, read_runs
-from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.over_seeds import Difference, difference, holm
+from gpam_suite.stats.rows import Aggregate, Row
 
 METRICS = {LM.name: ("perplexity",), NMT.name: ("bleu", "chrf")}
 """By task; the first is what is drawn and tested."""

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.config.identity import CONFIG
-from gpam_suite.records.folder import Record, read_history, read_records
+from gpam_suite.records.folder import Record, read_records
+from gpam_suite.records.lines import read_history
 from gpam_suite.records.settings import all_settings, tokens_per_update
-from gpam_suite.stats.aggregate import BASELINE, DEFAULT_OPTIONS
 from gpam_suite.stats.curves import validation
+from gpam_suite.stats.rows import BASELINE, DEFAULT_OPTIONS
 
 FOLDER = "tuning"
 _LR, _DROPOUT = "fairseq.optimization.lr", "fairseq.model.dropout"

@@ -22,9 +22,10 @@ from gpam.errors import UsageError
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.options import one_of, positive, several, whole_number
 from gpam_suite.common.tasks import NMT, RECALL
-from gpam_suite.config.compose import check, fairseq_config
+from gpam_suite.config.compose import check
 from gpam_suite.config.controls import TRANSLATION_LENGTH
 from gpam_suite.config.device_batches import shared
+from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.data import Prepared
 from gpam_suite.data.binarise import new_dictionary
 from gpam_suite.data.options import check_preprocessing

@@ -12,7 +12,7 @@ from matplotlib.image import AxesImage
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import Plot, band, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.rows import Aggregate, Row
 
 _GROUPS = 5  # of sentences, by length of the source
 _FULL_COLOUR = 0.5  # attention weights beyond it have the same colour

@@ -10,7 +10,8 @@ from gpam_suite.common.formatting import signed
 from gpam_suite.records.metrics import IN_PERCENT, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.claim import Claim, Comparison, Finding, share_lower
+from gpam_suite.stats.claim import Claim, share_lower
+from gpam_suite.stats.finding import Comparison, Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 _FAR = 5

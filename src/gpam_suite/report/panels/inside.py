@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.records.folder import Record, read_history
+from gpam_suite.records.folder import Record
 from gpam_suite.records.history_rows import GRADIENT, of_split
+from gpam_suite.records.lines import read_history
 from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.panels.runs import in_order, of_kind
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, band, legend_below, logarithmic
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.aggregate import Aggregate, Row
+from gpam_suite.stats.rows import Aggregate, Row
 
 _THIN = {"linewidth": 0.7, "alpha": 0.8}
 _MODULES = "Attention module, first to last"

@@ -17,8 +17,8 @@ from gpam_suite.report.panels import ANALYSE
 from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels
 from gpam_suite.report.provenance import caption
 from gpam_suite.report.sweep import symbol
-from gpam_suite.stats.aggregate import Aggregate, Row
 from gpam_suite.stats.inside_claim import OF_TOKENS
+from gpam_suite.stats.rows import Aggregate, Row
 
 _WEIGHTS = {
     "negative_mass": "Share of negative weight",

@@ -11,9 +11,10 @@ from gpam_suite.report.model_looks import MODELS, look_of
 from gpam_suite.report.panels.gains import effect_line
 from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.aggregate import Aggregate, Row
-from gpam_suite.stats.claim import Finding, share_lower
+from gpam_suite.stats.claim import share_lower
 from gpam_suite.stats.curves import Curve, learning_curve, title
+from gpam_suite.stats.finding import Finding
+from gpam_suite.stats.rows import Aggregate, Row
 
 
 def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
