@@ -21,6 +21,9 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
     """``attention``, how it is computed, and every mechanism's options. ``None`` means: the mechanism's own default.
 
     The name is a text, which the registry checks: its error says which name may have been meant.
+
+    Raises:
+        ValueError: an option has the name of one of fairseq's, which it would replace.
     """
     metadata = {"help": f"attention mechanism, one of {', '.join(names())} (default: softmax)"}
     fields = [("attention", str, dataclasses.field(default="softmax", metadata=metadata))]
@@ -32,10 +35,17 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
         owners = [
             owner for owner in names() if name in {f.name for f in dataclasses.fields(mechanism_class(owner).Options)}
         ]
+        if name in _fairseqs_names():
+            raise ValueError(f"attention '{owners[0]}': its option '{name}' is one of fairseq's own; name it otherwise")
         of = f"; one of {', '.join(choices)}" if (choices := declared.metadata["choices"]) else ""
         metadata = {"help": f"{'/'.join(owners)}: {declared.metadata['help']} (default: {declared.default}{of})"}
         fields.append((name, Optional[type(declared.default)], dataclasses.field(default=None, metadata=metadata)))
     return fields
+
+
+def _fairseqs_names() -> set[str]:
+    language_model = {field.name for field in dataclasses.fields(TransformerLanguageModelConfig)}
+    return language_model | {name for name, *_ in _flat_transformer_fields()}
 
 
 def _flat_transformer_fields() -> list[tuple[str, Any, Any]]:

@@ -1,5 +1,8 @@
 """Which attention a model really has, what it adds, and what it leaves alone."""
 
+import dataclasses
+
+from gpam_fairseq.config import attention_fields
 from gpam_fairseq.install import attention_classes, check_attention, install_attention
 
 import pytest
@@ -8,7 +11,8 @@ import toy
 from fairseq import checkpoint_utils
 from torch.testing import assert_close
 
-from gpam.attention import functional
+from gpam.attention import functional, registry
+from gpam.attention.options import option
 from gpam.errors import UsageError
 
 NMT = ["--arch", "gpam_nmt", *toy.sizes("encoder", "decoder")]
@@ -141,3 +145,10 @@ def test_a_model_without_attention_to_replace_is_refused():
         install_attention(toy.build(*LM), "dagpam", {})
     with pytest.raises(UsageError, match="says attention 'softmax', but Linear has no attention"):
         check_attention(torch.nn.Linear(2, 2), "softmax", {})
+
+
+def test_an_option_of_a_mechanism_does_not_replace_one_of_fairseqs(monkeypatch):
+    options = dataclasses.make_dataclass("Options", [("dropout", float, option(0.0, "its own"))], frozen=True)
+    monkeypatch.setitem(registry._MECHANISMS, "mine", type("Mine", (registry.Mechanism,), {"Options": options}))
+    with pytest.raises(ValueError, match="attention 'mine': its option 'dropout' is one of fairseq's own"):
+        attention_fields()
