@@ -78,7 +78,7 @@ def test_failed_write_leaves_the_old_record(tmp_path, monkeypatch):
     def no_space(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(folder.os, "replace", no_space)
+    monkeypatch.setattr("os.replace", no_space)
     with pytest.raises(OSError, match="no space"):
         write_record(tmp_path, make_record(value=1.0))
     assert (tmp_path / "record.json").read_bytes() == before
