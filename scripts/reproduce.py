@@ -100,7 +100,7 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
     for seed in arguments.seeds.split(","):
         if not seed.strip().isdecimal():
             return f"SEEDS: got '{seed}', wanted whole numbers separated by commas, for instance 1,2,3"
-    if arguments.jobs and (sentence := wrong_jobs(arguments.jobs)):
+    if sentence := (arguments.jobs and wrong_jobs(arguments.jobs)) or wrong_results(arguments.results):
         return sentence
     if scale == "paper" and not gpus:
         return (
@@ -118,6 +118,19 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
 def wrong_jobs(jobs: str) -> str | None:
     """What is wrong with a number of runs side by side."""
     return None if jobs.isdecimal() and int(jobs) else f"JOBS: got '{jobs}', wanted a whole number of at least 1"
+
+
+def wrong_results(results: str) -> str | None:
+    """Why the page and the table could not be written there, when all is trained."""
+    folder = (ROOT / results).resolve()
+    if folder == ROOT / "results":
+        return f"RESULTS: got '{results}', which is what is published, wanted another folder, such as results/local"
+    page = folder / "README.md"
+    if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith("# Results"):
+        return (
+            f"RESULTS: got '{results}', whose README.md is another page, wanted a folder of your own results, or none"
+        )
+    return None
 
 
 def meant(got: str, known: Iterable[str]) -> str:
@@ -173,7 +186,7 @@ def cost(experiment: str, runs: int, jobs: int) -> str | None:
         return None
     seconds = statistics.mean(float(run["train_seconds"]) for run in known)
     processors = ", ".join(sorted({run["gpu"] or run["processor"] for run in known}))
-    total = runs * seconds / jobs / 60
+    total = math.ceil(runs / jobs) * seconds / 60
     return f"about {total:.0f} minutes of training, by the published runs ({processors})"
 
 
@@ -206,7 +219,7 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
         return USAGE_ERROR
     codes.append(call("tabulate.py", arguments.results))
     table = ROOT / arguments.results / "tables" / f"{experiment}.md"
-    if not table.is_file():  # no run ended, as something outside stopped them, or they do not compare, which was said
+    if codes[-1] or not table.is_file():  # no run ended, or they do not compare, which was said
         return max(*codes, 1)
     print(table.read_text(encoding="utf-8"))
     return max(codes)

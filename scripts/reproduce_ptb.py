@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from reproduce import ROOT, USAGE_ERROR, call, cores, wrong_jobs
+from reproduce import ROOT, USAGE_ERROR, call, cores, wrong_jobs, wrong_results
 
 EXPERIMENT, PART = "lm_ptb", "ptb"
 PLAN = "docs/experiments/penn-treebank.md"
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", help="paths.mirror=FOLDER and other paths; default: GPAM_MIRROR")
     given = parser.parse_args()
     jobs = given.jobs or str(cores())
-    if complaint := wrong(jobs, given.overrides):
+    if complaint := wrong(jobs, given.overrides) or wrong_results(given.results):
         print(f"reproduce-ptb: {complaint}", file=sys.stderr)
         return USAGE_ERROR
     if given.announce:
@@ -37,7 +37,7 @@ def main() -> int:
     if codes[0] in (0, 1):  # runs that were lost are rows of the table
         codes += [call("ngram.py", f"experiment={EXPERIMENT}", *paths), call("tabulate.py", given.results)]
         table = ROOT / given.results / "tables" / f"{EXPERIMENT}-claim.md"
-        if table.is_file():
+        if table.is_file() and not codes[-1]:
             print(table.read_text(encoding="utf-8"))
     return max(codes)
 

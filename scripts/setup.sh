@@ -20,7 +20,7 @@ wanted=$("$python" scripts/lock.py "$extras")
 build=$("$python" scripts/lock.py build)
 
 echo "setup: installing the pinned packages into $venv (one to three minutes, once)"
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+[ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"  # pip comes last: without it the making was stopped
 install() {
   "$venv/bin/python" -m pip --disable-pip-version-check install "$@" >"$venv/setup.log" 2>&1 || {
     tail -n 40 "$venv/setup.log" >&2

@@ -128,6 +128,7 @@ def setup(tmp_path):
         fails = f"echo '{sentence}'; exit 1" if sentence else "exit 0"
         python.write_text(f'#!/bin/sh\necho "$*" >>"$0.calls"\n{fails}\n', encoding="utf-8")
         python.chmod(0o755)
+        python.with_name("pip").touch(0o755)
         script = ["bash", "scripts/setup.sh", sys.executable, str(tmp_path / "venv"), *settings]
         ended = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
         calls = python.with_name("python.calls").read_text(encoding="utf-8").splitlines()

@@ -25,6 +25,7 @@ from gpam_suite.report.panels.alignment import by_length, sentences
 from gpam_suite.report.panels.gains import claimed_gains
 from gpam_suite.report.panels.inside import inside_models
 from gpam_suite.report.panels.training import by_schedule, trainings
+from gpam_suite.report.tables import gain_with_interval
 from gpam_suite.report.unplanned import unplanned_parts
 from gpam_suite.stats import claim as claims
 from gpam_suite.stats import curves, inside_claim
@@ -42,7 +43,7 @@ from gpam_suite.stats.finding import (
     findings,
 )
 from gpam_suite.stats.gate import gate, last_gain
-from gpam_suite.stats.over_seeds import equivalence
+from gpam_suite.stats.over_seeds import Difference, equivalence
 
 EFFECT = math.log(108.26 / 106.38)
 
@@ -392,6 +393,14 @@ def test_verdicts(tmp_path, gains, wanted):
         assert primary.against_effect.excludes_above
 
 
+@pytest.mark.parametrize(
+    ("metric", "low", "wanted"),
+    [("test_bleu", 0.004, "+0.300 [+0.004, +0.596]"), ("test_bleu", 0.1, "+0.30 [+0.10, +0.50]")],
+)
+def test_on_which_side_of_no_gain_a_bound_is_can_be_seen(metric, low, wanted):
+    assert gain_with_interval(metric, Difference(0.3, low, 0.6 - low, "by hand")) == wanted
+
+
 def test_no_verdict_before_the_planned_seeds(tmp_path):
     assert found_in(tmp_path) is None
     found = experiment(tmp_path, seven(EFFECT)[:6])
@@ -399,6 +408,9 @@ def test_no_verdict_before_the_planned_seeds(tmp_path):
     (table,) = rendered(tmp_path).values()  # and no comparisons/lm_ptb.json
     assert "| – | not yet: 6 of 7 seeds | yes [0.50 %] |" in table
     assert "supported" not in table and "Against" not in table  # no look at six of seven
+    experiment(tmp_path / "untrained", seven(EFFECT)[:6], last=0.02)
+    (table,) = rendered(tmp_path / "untrained").values()  # more seeds change nothing
+    assert "| – | none: not trained | no [2.00 %] |" in table
     build(tmp_path)
     page, of_all = (tmp_path / "README.md").read_text(), (tmp_path / "tables" / "lm_ptb.csv").read_text()
     assert "Difference" not in page and "No difference is shown yet of dagpam_trainable" in page

@@ -274,6 +274,11 @@ def test_a_run_that_was_trained_again_replaces_the_old_one(published, tmp_path):
         write_record(record.folder, {**record.data, "finished": "2026-02-02T03:05:05+00:00"})
     publish(tmp_path / "local", published)
     assert {record["finished"] for record in read_records(published)} == {"2026-02-02T03:05:05+00:00"}
+    for record in read_records(tmp_path / "local"):  # and again, which fails
+        write_record(record.folder, {**record.data, "status": "failed", "reason": "killed"})
+    publish(tmp_path / "local", published)
+    assert {record["finished"] for record in read_records(published)} == {"2026-02-02T03:05:05+00:00"}
+    assert {record["status"] for record in read_records(published)} == {"finished"}
 
 
 def test_the_tests_of_a_claim_that_is_gone_are_stale(published, tmp_path):

@@ -66,6 +66,8 @@ def reproduce(monkeypatch, capsys, command):
         (["--scale", "laptop", "--models", "lstm", "lm"], "unknown model 'lstm'"),
         (["--scale", "laptop", "lm", "experiment_name=mine"], "wanted RESULTS=FOLDER for a table of its own"),
         (["--scale", "laptop", "lm", "paths.results=mine"], "wanted RESULTS=FOLDER for a table of its own"),
+        (["--scale", "laptop", "--results", "results", "lm"], "RESULTS: got 'results', which is what is published"),
+        (["--scale", "laptop", "--results", ".", "lm"], "RESULTS: got '.', whose README.md is another page, wanted a"),
         (["--scale", "laptop", "lm", "seed"], "unknown option 'seed', wanted KEY=VALUE"),
     ],
 )
@@ -175,7 +177,9 @@ def test_what_no_run_has_measured_is_said_to_be_unknown(one_gpu, reproduce, task
 def test_minutes_are_those_of_the_published_runs():
     with (ROOT / "results" / "runs.csv").open(newline="") as file:
         seconds = [float(run["train_seconds"]) for run in csv.DictReader(file) if run["experiment"] == "lm_laptop"]
-    assert f"about {6 * sum(seconds) / len(seconds) / 2 / 60:.0f} minutes" in script.cost("lm_laptop", 6, 2)
+    for runs, jobs, after_another in ((6, 2, 3), (1, 64, 1), (5, 4, 2)):
+        total = f"about {after_another * sum(seconds) / len(seconds) / 60:.0f} minutes"
+        assert total in script.cost("lm_laptop", runs, jobs)
 
 
 @pytest.fixture

@@ -35,10 +35,11 @@ PROFILED = ("stock", "softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpa
 
 _INTRODUCTION = """# Speed
 
-Made by `make benchmark` from `records/`. All contenders of a case run interleaved in one process. Times are medians
-over the repeats, with the quartiles; a ratio is the median over the repeats of the ratio of two times of one repeat.
-Before anything is timed, output and gradients are compared with float64 (core) or with the mechanism's weights times V
-(layer, step, decoding); a contender that differs gets no time.
+Made by `make benchmark` from `records/`. All contenders of a case run interleaved in one process (of a whole training
+each in its own). Times are medians over the repeats, with the quartiles; a ratio is the median over the repeats of the
+ratio of two times of one repeat. Before anything is timed, output and gradients are compared with float64 (core) or
+with the mechanism's weights times V (layer, step, decoding), of a whole training losses without dropout; a contender
+that differs gets no time.
 
 A contender named like a mechanism is the suite's own, as a model would run it; `softmax-tiled`, `dagpam-tiled` and the
 like force one backend. `stock`: fairseq's own model. `softmax-sdpa`: PyTorch's fused attention with the cheapest mask

@@ -154,7 +154,10 @@ class _Texts:
                 for fact, wanted in facts.items():
                     got = found["words" if fact == "tokens" else fact]
                     if got != wanted:
-                        raise UsageError(f"{of}: {name} has {got:,} {fact}, wanted {wanted:,}: not the published text")
+                        raise UsageError(
+                            f"{of}: {name} has {got:,} {fact}, wanted {wanted:,}: not the published text (if it was "
+                            "downloaded, remove it from <paths.data>/downloads)"
+                        )
 
 
 def _dictionaries(options: Mapping[str, Any], train: dict[str | None, Side], stages: Stages) -> dict[str | None, Stage]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from gpam.errors import UsageError
 from gpam_suite.common.files import sha256
 from gpam_suite.common.options import whole_number
@@ -95,7 +97,7 @@ def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str,
     Raises:
         UsageError: it is other text now.
     """
-    if KINDS[dataset.kind].published:
+    if KINDS[dataset.kind].published and _has_checksums(OmegaConf.to_container(dataset, resolve=True)):
         return
     try:
         now = prepare(dataset, preprocessing, paths).manifest["checksum"]
@@ -107,6 +109,13 @@ def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str,
             f"{run} is finished, but its data has changed since: the text's checksum was {checksum[:12]}, now it is "
             f"{now[:12]}; give the new text an experiment_name of its own, or delete that folder to train again"
         )
+
+
+def _has_checksums(node: Any) -> bool:
+    """Whether every public file in a part of a ``dataset`` node has checksums."""
+    if not isinstance(node, dict):
+        return not isinstance(node, list) or all(map(_has_checksums, node))
+    return bool("mirror" not in node or node.get("checksums")) and all(map(_has_checksums, node.values()))
 
 
 def _root(paths: Mapping[str, Any]) -> Path:

@@ -13,7 +13,7 @@ from gpam_suite.common.options import nonempty
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.data.options import plain
 from gpam_suite.data.store.download import checked_file, obtain
-from gpam_suite.data.text.lines import lines_of
+from gpam_suite.data.text.lines import decode_lines
 
 SECOND_TEST = "second_test."
 """What the names of its files in a run's folder begin with."""
@@ -40,7 +40,7 @@ def keep_second_test(cfg: DictConfig, folder: Path) -> None:
             )
         file = checked_file(node[language], f"evaluation.second_test.{language}")
         texts[language], _ = obtain(file, name, cfg.paths)
-    lengths = [len(lines_of(text)) for text in texts.values()]
+    lengths = [len(decode_lines(text, node[language]["mirror"])) for language, text in texts.items()]
     if len(set(lengths)) > 1:
         raise UsageError(f"evaluation.second_test: its sides have {lengths[0]} and {lengths[1]} lines, wanted as many")
     for language, text in texts.items():

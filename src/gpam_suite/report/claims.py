@@ -16,7 +16,7 @@ from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, gain_text, gain_with_interval, short_table
 from gpam_suite.stats.claim import read_claims
 from gpam_suite.stats.curves import scored_update
-from gpam_suite.stats.finding import Comparison, Finding, as_json, compared
+from gpam_suite.stats.finding import NOT_TRAINED, Comparison, Finding, as_json, compared
 from gpam_suite.stats.over_seeds import difference
 from gpam_suite.stats.rows import Aggregate
 
@@ -272,7 +272,8 @@ def _standing(found: Finding) -> list[str]:
     if last is not None:
         trained += f" [{100 * last:.2f} %]"
     if not found.whole:
-        return [MISSING, MISSING, f"not yet: {_seeds(found)}", trained]
+        failed = found.gate.trained is False and not found.claim.part_of
+        return [MISSING, MISSING, NOT_TRAINED if failed else f"not yet: {_seeds(found)}", trained]
     first = found.comparisons[0]
     p_value = first.gain.p_value if first.primary else first.holm
     tested = "" if p_value is None else f", {formatting.p_value(p_value)}{'' if first.primary else ' corrected'}"

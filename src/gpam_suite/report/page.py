@@ -100,7 +100,12 @@ def build(results: Path) -> list[Path]:
         parts += [*show([perturbed_section.plot(noise)], experiment), perturbed_section.table(noise)]
     if general := theory.plots(results):
         parts += ["## The formula alone\n", *show(general, GENERAL)]
-    files[results / "README.md"] = "\n".join(parts + tuning(results))
+    try:
+        parts += tuning(results)
+    except UsageError as error:
+        log.warning("the tuning is left out: %s", error)
+        parts.append(f"The tuning is left out. {inert(str(error))}\n")
+    files[results / "README.md"] = "\n".join(parts)
     before = results / _WRITTEN
     known = set(before.read_text(encoding="utf-8").splitlines()) if before.is_file() else set()
     written = write_files(files)

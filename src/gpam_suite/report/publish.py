@@ -6,6 +6,7 @@ within the pages) is made of the archives, again and again the same.
 """
 
 import json
+import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.config.identity import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
-from gpam_suite.records.folder import RECORD, folders_of_runs, read_each
+from gpam_suite.records.folder import RECORD, folders_of_runs, is_finished, read_each
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.records.lines import HISTORY, SCORES, read_history
 from gpam_suite.report import early, perturbed_section
@@ -43,6 +44,8 @@ from gpam_suite.stats.finding import Finding, as_json, compared, findings
 from gpam_suite.stats.rows import Aggregate
 from gpam_suite.stats.tuning import FOLDER as TUNING
 
+log = logging.getLogger(__name__)
+
 EXPERIMENTS = "experiments.yaml"
 EARLY = "early training"
 _LOOKED_INTO = {"inside": inside_models, "alignment": by_length, "sentences": sentences}
@@ -58,7 +61,7 @@ PART = re.compile(r"(<!-- (table|figure): ([\w-]+) -->\n).*?(<!-- end -->)", re.
 def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     """Put the runs of the folder ``results``, what was looked at in them, and reference rows, into ``published``.
 
-    Runs that are published already stay; one of the same name is replaced.
+    Runs that are published already stay; one of the same name is replaced, but a finished one by a finished one alone.
 
     Raises:
         UsageError: a record is broken, or is not of its configuration and its scores; runs do not compare, among
@@ -71,7 +74,11 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     _titles(published, aggregates)
     files: dict[Path, bytes] = {}
     before = folders_of_runs(published)
-    for name, own in folders_of_runs(results).items():
+    for name, runs in folders_of_runs(results).items():
+        finished = {run.parts[-2:] for run in before.get(name, []) if is_finished(run)}
+        own = [run for run in runs if run.parts[-2:] not in finished or is_finished(run)]
+        for run in sorted(set(runs) - set(own)):
+            log.warning("%s has not finished, and the published run of its name has: that stays", run)
         _refuse_other_tables(before.get(name, []), own)
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
     for name in (store.FOLDER, store.PERTURBED):

@@ -47,16 +47,23 @@ def difference_cell(found: Difference | Bootstrap | None, digits: int = 2) -> st
     return formatting.estimate(found.estimate, found.low, found.high, digits) if found else MISSING
 
 
-def gain_text(metric: str, value: float) -> str:
+def gain_text(metric: str, value: float, digits: int = 2) -> str:
     """A gain on the scale of :func:`gpam_suite.stats.claim.on_scale`: by how many percent perplexity is lower, or
     points."""
-    return formatting.percent(share_lower(value)) if metric in IN_PERCENT else formatting.signed(value)
+    if metric in IN_PERCENT:
+        return formatting.percent(share_lower(value), digits)
+    return formatting.signed(value, digits)
 
 
 def gain_with_interval(metric: str, found: Difference) -> str:
     """:func:`gain_text` of a difference on that scale, and of the ends of its interval, where it has one."""
-    bounds = f" [{gain_text(metric, found.low)}, {gain_text(metric, found.high)}]" if found.low is not None else ""
-    return f"{gain_text(metric, found.estimate)}{bounds}"
+    if found.low is None:
+        return gain_text(metric, found.estimate)
+    percent = metric in IN_PERCENT
+    ends = (100 * share_lower(end) if percent else end for end in (found.low, found.high))
+    digits = formatting.enough(*ends)
+    estimate, low, high = (gain_text(metric, value, digits) for value in (found.estimate, found.low, found.high))
+    return f"{estimate} [{low}, {high}]"
 
 
 def _cells(aggregate: Aggregate, line: Line) -> dict[str, str]:
