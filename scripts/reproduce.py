@@ -121,7 +121,8 @@ def wrong_jobs(jobs: str) -> str | None:
 
 
 def wrong_results(results: str) -> str | None:
-    """Why the page and the table could not be written there, when all is trained."""
+    """Why the page and the table could not be written there when all is trained (``gpam_suite.report.page`` refuses the
+    same, and is not installed yet)."""
     folder = (ROOT / results).resolve()
     if folder == ROOT / "results":
         return f"RESULTS: got '{results}', which is what is published, wanted another folder, such as results/local"

@@ -31,11 +31,12 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
         "help": f"how sums of softmaxes are computed: auto, {', '.join(BACKENDS + GPU_BACKENDS)} (docs/performance.md)"
     }
     fields.append(("attention_backend", str, dataclasses.field(default="auto", metadata=ways)))
+    fairseqs = _fairseqs_names()
     for name, declared in all_options().items():
         owners = [
             owner for owner in names() if name in {f.name for f in dataclasses.fields(mechanism_class(owner).Options)}
         ]
-        if name in _fairseqs_names():
+        if name in fairseqs:
             raise ValueError(f"attention '{owners[0]}': its option '{name}' is one of fairseq's own; name it otherwise")
         of = f"; one of {', '.join(choices)}" if (choices := declared.metadata["choices"]) else ""
         metadata = {"help": f"{'/'.join(owners)}: {declared.metadata['help']} (default: {declared.default}{of})"}

@@ -47,9 +47,9 @@ def estimate(value: float | None, low: float | None, high: float | None, digits:
     return f"{signed(value, enough(low, high, digits))} {interval(low, high, digits)}"
 
 
-def percent(value: float | None, digits: int = 2) -> str:
+def percent(value: float | None) -> str:
     """A signed share in percent: 0.0043 is ``+0.43 %``."""
-    return MISSING if value is None else f"{signed(100 * value, digits)} %"
+    return MISSING if value is None else f"{signed(100 * value)} %"
 
 
 def count(value: float | None) -> str:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from gpam.errors import UsageError
 from gpam_suite.common.files import sha256
 from gpam_suite.common.options import whole_number
@@ -97,7 +95,7 @@ def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str,
     Raises:
         UsageError: it is other text now.
     """
-    if KINDS[dataset.kind].published and _has_checksums(OmegaConf.to_container(dataset, resolve=True)):
+    if KINDS[dataset.kind].published and _has_checksums(plain(dataset, "dataset")):
         return
     try:
         now = prepare(dataset, preprocessing, paths).manifest["checksum"]

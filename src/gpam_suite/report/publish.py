@@ -21,7 +21,7 @@ from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.config.identity import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
-from gpam_suite.records.folder import RECORD, folders_of_runs, is_finished, read_each
+from gpam_suite.records.folder import RECORD, Record, folders_of_runs, read_each
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.records.lines import HISTORY, SCORES, read_history
 from gpam_suite.report import early, perturbed_section
@@ -74,13 +74,15 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     _titles(published, aggregates)
     files: dict[Path, bytes] = {}
     before = folders_of_runs(published)
-    for name, runs in folders_of_runs(results).items():
-        finished = {run.parts[-2:] for run in before.get(name, []) if is_finished(run)}
-        own = [run for run in runs if run.parts[-2:] not in finished or is_finished(run)]
-        for run in sorted(set(runs) - set(own)):
-            log.warning("%s has not finished, and the published run of its name has: that stays", run)
-        _refuse_other_tables(before.get(name, []), own)
-        files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
+    for name, folders in folders_of_runs(results).items():
+        there, own = (_by_name(found) for found in (before.get(name, []), folders))
+        finished = {run for run, record in there.items() if record["status"] == "finished"}
+        for run in [run for run in own if run in finished and own[run]["status"] != "finished"]:
+            log.warning("%s has not finished, and the published run of its name has: that stays", own.pop(run).folder)
+        if runs := there | own:
+            aggregate([*runs.values()])  # refuses those that make no table with what stays
+        kept = _kept((record.folder for record in own.values()), results / "runs" / name)
+        files |= _merged(published / "runs" / name, kept)
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
         for path in found:
@@ -94,11 +96,9 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
 
 
-def _refuse_other_tables(before: Iterable[Path], own: Iterable[Path]) -> None:
-    """Refuse runs of an experiment that make no table with those of it that are published and stay."""
-    runs = {run.parts[-2:]: run for run in (*before, *own)}
-    if runs:
-        aggregate(read_each(runs.values()))
+def _by_name(folders: Iterable[Path]) -> dict[tuple[str, ...], Record]:
+    """The records of an experiment's runs by the last two parts of their folders, alike in every results folder."""
+    return {record.folder.parts[-2:]: record for record in read_each(folders)}
 
 
 def _kept(runs: Iterable[Path], folder: Path) -> dict[str, bytes]:

@@ -47,22 +47,21 @@ def difference_cell(found: Difference | Bootstrap | None, digits: int = 2) -> st
     return formatting.estimate(found.estimate, found.low, found.high, digits) if found else MISSING
 
 
-def gain_text(metric: str, value: float, digits: int = 2) -> str:
+def gain_text(metric: str, value: float) -> str:
     """A gain on the scale of :func:`gpam_suite.stats.claim.on_scale`: by how many percent perplexity is lower, or
     points."""
-    if metric in IN_PERCENT:
-        return formatting.percent(share_lower(value), digits)
-    return formatting.signed(value, digits)
+    return formatting.percent(share_lower(value)) if metric in IN_PERCENT else formatting.signed(value)
 
 
 def gain_with_interval(metric: str, found: Difference) -> str:
     """:func:`gain_text` of a difference on that scale, and of the ends of its interval, where it has one."""
     if found.low is None:
         return gain_text(metric, found.estimate)
-    percent = metric in IN_PERCENT
-    ends = (100 * share_lower(end) if percent else end for end in (found.low, found.high))
-    digits = formatting.enough(*ends)
-    estimate, low, high = (gain_text(metric, value, digits) for value in (found.estimate, found.low, found.high))
+    values, unit = [found.estimate, found.low, found.high], ""
+    if metric in IN_PERCENT:
+        values, unit = [100 * share_lower(value) for value in values], " %"
+    digits = formatting.enough(*values[1:])
+    estimate, low, high = (f"{formatting.signed(value, digits)}{unit}" for value in values)
     return f"{estimate} [{low}, {high}]"
 
 

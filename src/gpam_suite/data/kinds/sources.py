@@ -203,7 +203,7 @@ class Kind:
 
     ``keys`` are those of its node beside the common ones; ``task`` is the only one that it is for; ``segmentation`` is
     what says that no tokeniser or segmentation may touch its symbols. ``published`` texts have one checksum for ever,
-    which is compared whenever they are obtained.
+    which is compared whenever they are obtained, where it is known.
     """
 
     open: Opener
