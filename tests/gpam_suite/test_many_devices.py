@@ -104,7 +104,8 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path, la
     """One that starts both, or one for each, as torchrun and srun have them, who tell all of them."""
     common, *_ = folders
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={tmp_path}"]
-    command += ["++fairseq.optimization.max_update=5000", "++fairseq.checkpoint.save_interval_updates=5000"]
+    command += ["++fairseq.optimization.max_update=5000"]
+    command += [f"++fairseq.{name}_interval_updates=5000" for name in ("checkpoint.save", "dataset.validate")]
     meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes._free_port())}
     places = [{}] if launchers == 1 else [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     variables = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
