@@ -328,6 +328,14 @@ def test_chosen_contenders_take_the_place_of_no_record(tmp_path, capsys):
     assert kept.read_bytes() == before and "Not kept, as contenders were chosen." in capsys.readouterr().out
 
 
+def test_a_page_of_others_is_kept(tmp_path):
+    mine = tmp_path / "README.md"
+    mine.write_text("# Mine\n")
+    with pytest.raises(UsageError, match="is not a page of benchmarks, and would be written over"):
+        benchmark(composed("cases=[core_causal_512]", f"output={tmp_path}", root="benchmark"))
+    assert list(tmp_path.iterdir()) == [mine]
+
+
 def test_published_pages_are_what_the_records_give():
     for path, content in pages(ROOT / "results" / "benchmark").items():
         made = content.encode("utf-8") if isinstance(content, str) else content

@@ -33,6 +33,7 @@ DRAWN = (
 PROFILED = ("stock", "softmax-sdpa", "softmax", "dagpam", "dagpam-tiled", "dagpam-naive")
 """Whose time is shown by what it goes into."""
 
+PAGE = "README.md"
 _INTRODUCTION = """# Speed
 
 Made by `make benchmark` from `records/`. All contenders of a case run interleaved in one process (of a whole training
@@ -52,6 +53,7 @@ products allows without keeping N x N numbers (`src/gpam_suite/benchmark/countin
 the best softmax. Peak: the most bytes held at once in one forward and backward pass beyond inputs and parameters.
 GFLOP: the matrix products that run.
 """
+OPENING = _INTRODUCTION.partition("from")[0]
 
 Record = dict[str, Any]
 
@@ -69,7 +71,7 @@ def pages(output: Path) -> dict[Path, str | bytes]:
             parts.append(f"## {kind.title}\n\n{kind.what} Ratios are to `{kind.baseline}`.\n")
         parts += [section(found) for found in own]
     lines = [line for found in records for line in rows(found)]
-    made: dict[Path, str | bytes] = {output / "README.md": "\n".join(parts)}
+    made: dict[Path, str | bytes] = {output / PAGE: "\n".join(parts)}
     made[output / "benchmark.csv"] = csv_text(six_digits(lines))
     return made | {output / f"{plot.name}.svg": render(plot) for plot in plots}
 

@@ -14,9 +14,9 @@ from gpam.processor import cores
 from gpam_suite.benchmark import record
 from gpam_suite.benchmark.comparison import Settings, compare
 from gpam_suite.benchmark.kinds import KINDS
-from gpam_suite.benchmark.page import pages, section
+from gpam_suite.benchmark.page import OPENING, PAGE, pages, section
 from gpam_suite.benchmark.peers import backends
-from gpam_suite.common.files import write_files
+from gpam_suite.common.files import refuse_other_page, write_files
 from gpam_suite.common.options import mapping, nonempty, one_of, several, whole_number
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,12 @@ def benchmark(cfg: DictConfig) -> Path | None:
     With ``cfg.contenders`` a case is not whole: it is printed alone, and what is kept of it stays (None is returned).
 
     Raises:
-        UsageError: an unknown case, kind or contender, a field that a case does not have, or no GPU where one is asked.
+        UsageError: an unknown case, kind or contender, a field that a case does not have, no GPU where one is asked, or
+            another page where that of the benchmarks would be written.
     """
     defined = OmegaConf.to_container(mapping(cfg.defined, "defined"), resolve=True)
     settings, output = _settings(cfg), Path(nonempty(cfg.output, "output"))
+    refuse_other_page(output / PAGE, OPENING, "benchmarks")
     torch.set_num_threads(settings.threads)
     found, asked = [], several(cfg.contenders or [], "contenders")
     for name in chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined):

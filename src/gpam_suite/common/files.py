@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpam.errors import UsageError
+
 _LONGEST_NAME = 150  # file systems allow 255 bytes; this leaves room for suffixes
 
 
@@ -60,6 +62,12 @@ def remove_unfinished(folder: Path, name: str = "*", seconds: float = 0) -> None
         with contextlib.suppress(FileNotFoundError):
             if time.time() - temporary.stat().st_mtime >= seconds:
                 temporary.unlink()
+
+
+def refuse_other_page(page: Path, opening: str, what: str) -> None:
+    """Raise UsageError where ``page`` is somebody's own and no page of ``what``: it does not begin with ``opening``."""
+    if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(opening):
+        raise UsageError(f"{page} is not a page of {what}, and would be written over: move it, or name another folder")
 
 
 def write_files(files: Mapping[Path, str | bytes]) -> list[Path]:

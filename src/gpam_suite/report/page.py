@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gpam.errors import UsageError
-from gpam_suite.common.files import safe_name, write_atomically, write_files
+from gpam_suite.common.files import refuse_other_page, safe_name, write_atomically, write_files
 from gpam_suite.common.markup import inert
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.common.tasks import TASKS
@@ -54,15 +54,13 @@ def refuse_other_folder(results: Path) -> None:
         raise UsageError(f"got {results}, wanted a results folder: one of {', '.join(_PARTS)} is in it")
 
 
-def refuse_other_page(results: Path) -> None:
+def refuse_other_pages(results: Path) -> None:
     """Raise UsageError where somebody keeps another page: nothing is written over."""
     if results.resolve() == PUBLISHED:
         raise UsageError(
             f"{results} is what is published, with pages of its own: python scripts/publish.py fills them."
         )
-    page = results / "README.md"
-    if page.is_file() and not page.read_text(encoding="utf-8", errors="replace").startswith(_OPENING):
-        raise UsageError(f"{page} is not a page of results, and would be written over: move it, or name another folder")
+    refuse_other_page(results / "README.md", _OPENING, "results")
 
 
 def build(results: Path) -> list[Path]:
@@ -75,7 +73,7 @@ def build(results: Path) -> list[Path]:
         UsageError: no results folder, or one whose page is not ours: the published results, or any other.
     """
     refuse_other_folder(results)
-    refuse_other_page(results)
+    refuse_other_pages(results)
     read, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)

@@ -15,7 +15,14 @@ from gpam_suite.stats.rows import BASELINE, DEFAULT_OPTIONS, Aggregate, Row
 
 FIXED, TRAINABLE = "dagpam", "dagpam_trainable"
 LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
-OPTION_LABELS = {"query_neg_init=identity": "W_Q^- from I", "query_neg_init=xavier": "W_Q^- random"}
+_OPTION_LABELS = {
+    "query_neg_init=identity": "W_Q^- from I",
+    "query_neg_init=xavier": "W_Q^- random",
+    "negative_in=self": "self attention alone",
+    "negative_in=encoder": "encoder's self attention alone",
+    "negative_in=decoder": "decoder's self attention alone",
+    "negative_in=cross": "cross attention alone",
+}
 _LABELS = {"softmax, trained longer": "softmax"}
 """Labels of records that say more than is known: which update is scored is told beside the table."""
 _ATTENTION = re.compile(r"\b(attention|control)=")
@@ -130,7 +137,7 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     them, and by what it was trained with where that is not as usual."""
     first = group[0]
     others = [option for option in changed_options(first["overrides_label"]) if not _LAMBDA.match(option)]
-    shown = [OPTION_LABELS.get(option, option) for option in others]
+    shown = [_OPTION_LABELS.get(option, option) for option in others]
     if lambdas:
         shown = [f"{symbol} = {first['options'][name]:g}" for name, symbol in LAMBDA_LABELS.items()] + shown
     label = model_label(first)
