@@ -46,7 +46,7 @@ def main() -> int:
     arguments, overrides = parser.parse_known_args()
     gpus = visible_gpus()
     scale = arguments.scale or ("paper" if gpus else "laptop")
-    arguments.seeds = arguments.seeds or ("1" if arguments.sweep else "1,2,3")
+    arguments.seeds = ",".join(dict.fromkeys((arguments.seeds or ("1" if arguments.sweep else "1,2,3")).split(",")))
     if not arguments.sweep:
         arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
     complaint = wrong(scale, gpus, arguments, overrides)
@@ -74,7 +74,7 @@ def visible_gpus() -> int:
     if left == [] or not shutil.which("nvidia-smi"):
         return 0
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    found = listed.stdout.count("GPU ") if listed.returncode == 0 else 0
+    found = sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
     return found if left is None else min(found, len(left))
 
 
@@ -151,7 +151,8 @@ def compared(experiment: str) -> str:
 
 
 def model_names(models: str) -> list[str]:
-    return all_models() if models == "all" else [name.strip() for name in models.split(",") if name.strip()]
+    named = filter(None, map(str.strip, models.split(",")))
+    return all_models() if models == "all" else list(dict.fromkeys(named))
 
 
 def experiment_of(task: str, scale: str, sweep: bool) -> str:
@@ -229,12 +230,19 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
 def call(script: str, *words: str) -> int:
     process = subprocess.Popen([sys.executable, str(ROOT / "scripts" / script), *words], cwd=ROOT)
     try:
-        code = process.wait()
-        return 128 - code if code < 0 else code  # ended by a signal
+        return _exit_code(process.wait())
     except KeyboardInterrupt:  # Ctrl-C went to the script too: it saves what it trains, and says so
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.exit(process.wait())
+        sys.exit(_exit_code(process.wait()))
+
+
+def _exit_code(status: int) -> int:
+    """As a shell has it: below zero Python names the signal that ended a process."""
+    return 128 - status if status < 0 else status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -1,6 +1,6 @@
 """Generalized probabilistic attention and its rivals, in plain PyTorch.
 
-``gpam.attention`` holds the mechanisms; it needs neither fairseq nor Hydra.
+``gpam.attention`` holds the mechanisms, ``gpam.nn`` puts them into models, ``gpam.analysis`` measures what they do.
 """
 
 from gpam.errors import UsageError

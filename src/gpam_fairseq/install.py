@@ -87,8 +87,8 @@ def attention_classes(model: nn.Module) -> dict[str, str]:
     }
 
 
-def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """:func:`attention_classes`, after making sure that they are what ``attention`` and ``options`` ask for.
+def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]) -> None:
+    """Make sure that the attention of ``model`` is what ``attention`` and ``options`` ask for.
 
     Raises:
         UsageError: there is no attention, or some module is another class, or has other options, than the
@@ -96,7 +96,7 @@ def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]
     """
     classes = attention_classes(model)
     if attention == NO_ATTENTION and not classes and not options:
-        return classes
+        return
     wanted, checked = mechanism_class(attention), options_of(attention, options)
     if not classes:
         raise UsageError(f"the configuration says attention '{attention}', but {type(model).__name__} has no attention")
@@ -113,4 +113,3 @@ def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]
                 f"{type(mechanism or module).__name__} with {getattr(mechanism, 'options', None)}; "
                 "the run does not start (was the checkpoint made with another model?)"
             )
-    return classes

@@ -272,7 +272,7 @@ def test_uninitialised_memory_does_not_leak(backend, length, causal, poisoned_me
 
 
 @pytest.mark.parametrize("backend", FUSED)
-def test_gradients_are_computed_only_where_they_are_required(backend):
+def test_a_gradient_alone_is_that_of_all(backend):
     generator = torch.Generator().manual_seed(6)
     q, q_neg, k, v = (random_heads(generator, 1, 2, 66, 4)[0] for _ in range(4))
     frozen = [t.detach() for t in (q, q_neg, k, v)]

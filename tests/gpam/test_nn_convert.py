@@ -99,6 +99,15 @@ def test_a_module_in_several_places_stays_one():
     assert model["blocks"][0] is model["blocks"][1] is model["last"]
 
 
+def test_softmax_takes_the_place_of_what_was_ours_before_and_torchs_comes_back():
+    model = nn.ModuleDict({"ours": MultiheadAttention(8, 2, "nap"), "torchs": nn.MultiheadAttention(8, 2)})
+    for mechanism, now in (("dagpam", "DaGPAM"), ("gated", "Gated"), ("softmax", "Softmax"), ("softmax", "Softmax")):
+        replaced = {"ours": now, "torchs": "torch.nn.MultiheadAttention" if mechanism == "softmax" else now}
+        assert convert(model, mechanism).replaced == replaced
+    x = torch.randn(3, 2, 8)
+    assert_close(model["ours"](x, x, x, is_causal=True)[0][:1], model["ours"](x[:1], x[:1], x[:1])[0])
+
+
 def test_cross_attention_is_known_by_its_name():
     model = nn.ModuleDict({name: nn.MultiheadAttention(8, 2) for name in ("self_attn", "cross_attn")})
     assert convert(model, "dagpam", negative_in="self").replaced == {"self_attn": "DaGPAM", "cross_attn": "Softmax"}

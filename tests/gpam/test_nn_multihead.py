@@ -401,6 +401,8 @@ def test_other_defaults_are_not_the_librarys(device, dtype):
 def test_what_a_layer_by_itself_cannot_give_is_said(name):
     with pytest.raises(UsageError, match=SELF_ONLY[name]):
         MultiheadAttention(8, 2, name)
+    if name == "neutreno":
+        assert type(MultiheadAttention(8, 2, name, role="cross").mechanism).__name__ == "Softmax"
 
 
 def test_mistakes_are_named():
@@ -426,6 +428,11 @@ def test_mistakes_are_named():
         layer(x, x, x, attn_mask=torch.zeros(3, 5, 5))
     with pytest.raises(UsageError, match=r"got shape \[4, 5\]"):
         layer(x, x, x, attn_mask=torch.zeros(4, 5))
+    added = torch.tensor([[0, 0, 0.5, 0, 0]] * 2)
+    for padding in (None, added):
+        for mask, complaint in ((torch.ones(5, 5).long(), "of booleans"), (torch.ones(3, 3).bool(), "broadcastable")):
+            with pytest.raises(UsageError, match=f"attn_mask must be {complaint}"):
+                layer(x, x, x, attn_mask=mask, key_padding_mask=padding)
     with pytest.raises(UsageError, match=r"key_padding_mask must be \[batch, source\]"):
         layer(x, x, x, need_weights=False, key_padding_mask=torch.zeros(2, 4, dtype=torch.bool))
     across = MultiheadAttention(8, 2, batch_first=True, role="cross")

@@ -73,7 +73,7 @@ def make_record(
         "speed": {"train_seconds": 60.0, "evaluate_seconds": 2.0}
         | {"train_tokens_per_second": 9000.0 if model == "softmax" else 7000.0},
         "memory": {"peak_bytes": 400_000_000 if model == "softmax" else 440_000_000},
-        "data": {"checksum": "sha256:5f2c", "name": dataset, "counts": {"train": 1000, "valid": 100, "test": 100}},
+        "data": {"checksum": "5f2c", "name": dataset, "counts": {"train": 1000, "valid": 100, "test": 100}},
         "attention_modules": {"decoder.layers.0.self_attn": "SoftmaxAttention"},
         "versions": {"python": "3.11.9", "torch": "2.6.0"},
         "git": {"commit": "0" * 40, "dirty": False},

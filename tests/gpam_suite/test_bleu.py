@@ -1,5 +1,6 @@
 """What BLEU is of: raw text by sacreBLEU's tokeniser, text that came tokenised as it is, and the record says which."""
 
+import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,9 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     longer += ["++fairseq.dataset.validate_interval_updates=100", "++fairseq.checkpoint.save_interval_updates=100"]
     second = second_test(tmp_path / "text-nmt", cs="valid.cs", en="valid.en")
     cfg = tiny(tmp_path, *longer, "preprocessing.tokenizer=moses", *second, task="nmt")
+    for side in ("cs", "en"):
+        checksum = hashlib.sha256((tmp_path / "text-nmt" / f"valid.{side}").read_bytes()).hexdigest()
+        cfg.evaluation.second_test[side].checksums = [f"sha256:{checksum}"]
     run_here(cfg)
     record = read_record(folder_of(cfg))
     metrics = record["metrics"]
@@ -96,7 +100,7 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     assert said != first.read_text().splitlines()
     for name in ("bleu", "chrf", "ter"):
         assert metrics[f"second_test_{name}"] == getattr(sacrebleu, f"corpus_{name}")(said, [wanted]).score
-    mirrored = {side: {"mirror": f"train.{side}", "urls": [], "checksums": []} for side in ("cs", "en")}
+    mirrored = {side: {"mirror": f"train.{side}", "urls": []} for side in ("cs", "en")}
     evaluation = {"second_test": {"name": "another", **mirrored}}
     asked = {"run": str(folder_of(cfg)), "threads": 1, "evaluation": evaluation, "paths": cfg.paths}
     evaluate_again(OmegaConf.create(asked))
@@ -142,7 +146,7 @@ def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path):
         (["++fairseq.model.max_target_positions=40"], r"fairseq\.model\.max_target_positions=40 is .* \(test\), 41"),
         (
             ["evaluation.max_tokens=41", *second_test(text, cs="again.cs", en="again.en")],
-            r"evaluation\.max_tokens=41 is less than the longest source .*, 61 tokens",
+            r"evaluation\.max_tokens=41 is less than the longest source .* \(second test set\), 61 tokens",
         ),
         (  # one device trains on it
             ["gpu.devices=2", "++fairseq.optimization.update_freq=[1]"],

@@ -165,5 +165,9 @@ def test_scores_that_are_not_those_that_were_written_are_refused(tmp_path):
     """Their sum may be right and the parts not."""
     (record,) = store(tmp_path, make_record(value=20.0, checksums={"scores.jsonl": "0" * 64}))
     write_scores(record.folder, [{"document": n, "words": 10, "nll": 10 * math.log(20)} for n in range(2)])
+    for content in (None, ""):
+        with pytest.raises(UsageError, match="is not the file that was written"):
+            resample(record)
+        (record.folder / "scores.jsonl").write_text(content or "")
     with pytest.raises(UsageError, match="is not the file that was written"):
         resample(record)

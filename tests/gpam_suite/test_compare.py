@@ -209,7 +209,7 @@ def test_the_published_comparison_works():
     [
         ({"protocol": {**PROTOCOLS["lm"], "context_window": 32}}, "protocol.context_window is 0 in A but 32 in B."),
         ({"protocol": {**PROTOCOLS["lm"], "stride": 8}}, "protocol.stride is missing in A but 8 in B."),
-        ({"data": {"checksum": "x", "name": "n", "counts": {}}}, "data checksum is sha256:5f2c in A but x in B."),
+        ({"data": {"checksum": "x", "name": "n", "counts": {}}}, "data checksum is 5f2c in A but x in B."),
         ({"dataset": "wikitext2"}, "dataset is python_docs in A but wikitext2 in B."),
         ({"task": "nmt"}, "task is lm in A but nmt in B."),
     ],

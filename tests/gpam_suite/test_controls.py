@@ -42,6 +42,10 @@ def test_matched_flops_adds_the_second_branch():
 def test_a_control_that_cannot_be_is_refused():
     with pytest.raises(UsageError, match="twice the 128 heads"):
         check(composed("model=softmax_more_heads", "++fairseq.model.decoder_attention_heads=128"))
+    with pytest.raises(UsageError, match=r"fairseq\.task\.tokens_per_sample: got 0, wanted a whole number"):
+        check(composed("model=softmax_matched_flops", "fairseq.task.tokens_per_sample=0"))
+    with pytest.raises(UsageError, match="task"):
+        check(composed("model=softmax_more_heads", "~fairseq.task"))
     with pytest.raises(UsageError, match="did you mean 'more_heads'"):
         check(composed("model=softmax_more_heads", "model.control=more_head"))
 

@@ -146,6 +146,12 @@ def test_data_folder_that_cannot_be_written(tmp_path):
         ("iwslt14_en_de", {"archives": {}}, r"dataset\.archives\.iwslt14: got None, wanted mirror"),
         ("iwslt14_en_de", {"task": "lm"}, r"dataset\.task=lm does not go with dataset\.kind=corpora"),
         (
+            "python_docs",
+            {"task": "nmt"},
+            r"task=nmt does not go with dataset\.kind=python_docs: wanted dataset\.task=lm",
+        ),
+        ("cldr_de_en", {"task": "lm"}, r"task=lm does not go with dataset\.kind=cldr_de_en: wanted dataset\.task=nmt"),
+        (
             "multi30k_de_en",
             {"documents": "wikitext"},
             r"dataset\.documents=wikitext does not go with dataset\.task=nmt",

@@ -98,6 +98,7 @@ def test_an_archive_and_a_mirror_of_its_texts_give_the_same(tmp_path, server):
         ({"columns": ["en", "de", "by", "x"]}, {}, r"deu\.txt, line 1: 3 column\(s\), wanted 4 separated by tabs"),
         ({"member": "deu.tsv"}, {}, r"deu-eng\.zip has no plain file 'deu\.tsv'; did you mean 'deu\.txt'"),
         ({"checksums": ["sha256:0"]}, {}, r"tatoeba_de_en, from http.*: 120 different pairs with sha256:\w+, wanted"),
+        ({"texts": {"de": "a.txt", "en": "b.txt"}}, {}, r"dataset\.pairs\.texts\.de: got 'a\.txt', wanted a list"),
         ({"texts": {"de": []}}, {}, r"dataset\.pairs\.texts: got .* wanted a list of files for each of de and en"),
         ({"archive": "anki"}, {}, r"dataset\.archives\.anki: got None, wanted mirror"),
         ({"colums": []}, {}, r"dataset\.pairs: got .* wanted archive, columns, member"),

@@ -170,13 +170,19 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
     calls = called(monkeypatch, lambda *_: 0)
     parts = plan(tuned="1,2", shown="3")
     del parts["shown"]["folder"]
-    evidence.evidence(config(tmp_path, plan=parts, parts=["tuned", "shown"], jobs=2))
+    evidence.evidence(config(tmp_path, plan=parts, parts=["tuned", "shown", "tuned"], jobs=2))
     assert [call[0] for call in calls] == ["train.py"] * 3 + ["analyse.py"]  # tuning is not looked into
     assert f"paths.results='{tmp_path}/results/tuning'" in calls[0]
     assert f"paths.results='{tmp_path}/results'" in calls[2] and f"results={tmp_path}/results" in calls[-1]
     asked = {f"paths.data='{tmp_path}/data'", "paths.offline=True"}
     assert all(asked <= set(call) for call in calls[:-1])  # as it was asked
     assert {f"paths.data={tmp_path}/data", "paths.offline=True"} <= set(calls[-1])
+
+
+def test_models_are_a_text_or_a_list(tmp_path):
+    for models in ("softmax,dagpam", ["softmax", "dagpam"]):
+        cfg = config(tmp_path, plan={"some": {"multiruns": ["model=${primary}"]}}, models={"primary": models})
+        assert evidence.unresolved(cfg)["some"]["multiruns"] == ["model=softmax,dagpam"]
 
 
 def test_an_analysis_that_fails_is_told_when_all_runs_have_ended(tmp_path, monkeypatch):
@@ -193,6 +199,7 @@ def test_an_analysis_that_fails_is_told_when_all_runs_have_ended(tmp_path, monke
     [
         ({"parts": ["tune_pt"]}, "wanted one of tune_ptb, .*; did you mean 'tune_ptb'"),
         ({"jobs": 0}, "jobs: got 0"),
+        ({"models": {"primary": None}}, r"models\.primary: got None, wanted a list"),
         ({"parts": ["ptb", "ptb_wide"]}, "ptb_wide waits for what tune_ptb_wide finds"),
     ],
 )
@@ -240,10 +247,14 @@ def test_a_failed_member_does_not_end_the_queue(monkeypatch, tmp_path):
     with pytest.raises(RunFailed, match="3 runs ended without a result"):
         evidence.evidence(cfg)
     assert len(calls) == 3
-    calls = called(monkeypatch, lambda *_: 2)
+    for member in evidence.members_of("some", cfg.plan.some, OmegaConf.to_container(cfg.paths)):
+        write_record(member.folder, failed(make_record(), "failed", "no memory"))
+    told = []
+    calls = called(monkeypatch, lambda *_: told.append((tmp_path / "results" / "queue.txt").read_text()) or 2)
     with pytest.raises(UsageError, match="refused: experiment=lm_laptop"):
         evidence.evidence(cfg)
     assert len(calls) == 2  # those that were under way
+    assert "0 of 3 runs finished, 2 running, 1 to do" in told[0]  # one that failed is tried again
 
 
 def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):

@@ -145,12 +145,12 @@ def test_other_files_are_refused(read, contents, match):
         read(*contents, "x")
 
 
-def small(folder, german=GERMAN, english=ENGLISH, address="https://one.example", **changes):
+def small(folder, german=GERMAN, english=ENGLISH, address="https://one.example", table="docs.tsv", **changes):
     """A node of the shipped kind over three copies of small documents in a mirror folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    sides, table = {"de": plain(german)[0], "en": plain(english)[0]}, plain(german)[1]
-    (folder / "docs.tsv").write_bytes(table)
-    entry = {"documents": len(german), "table": "docs.tsv"}
+    sides = {"de": plain(german)[0], "en": plain(english)[0]}
+    (folder / "docs.tsv").write_bytes(plain(german)[1])
+    entry = {"documents": len(german), "table": table}
     for language, text in sides.items():
         (folder / f"{language}.gz").write_bytes(gzip.compress(text))
         checksum = f"sha256:{hashlib.sha256(text).hexdigest()}"
@@ -177,6 +177,14 @@ def test_pieces_are_prepared_with_their_documents(tmp_path):
     assert read_lines(turned.reference("test"))[-1] == JOIN.join(GERMAN[2])
 
 
+def test_the_same_sentences_in_other_documents_are_prepared_anew(tmp_path):
+    paths = {"data": tmp_path / "data", "mirror": tmp_path}
+    before = prepare(small(tmp_path), MOSES, paths)
+    german, english = ([[*side[0], *side[1]], *side[2:]] for side in (GERMAN, ENGLISH))
+    after = prepare(small(tmp_path, german, english), MOSES, paths)
+    assert (before.documents("test"), after.documents("test")) == ([0, 2, 3], [0, 3])
+
+
 def test_the_original_xml_is_downloaded(tmp_path):
     with serving(de_xml=xml(GERMAN), en_xml=xml(ENGLISH)) as server:
         dataset = small(tmp_path, address=server.address)
@@ -197,6 +205,7 @@ def test_the_original_xml_is_downloaded(tmp_path):
         ({"budgets": 3}, r"unknown option dataset\.budgets.*did you mean 'budget'"),
         ({"task": "lm"}, "dataset.task=lm does not go with dataset.kind=documents: wanted dataset.task=nmt"),
         ({"target": "fr"}, r"dataset\.sets\.train\.a\.fr: got None, wanted mirror"),
+        ({"table": 3}, r"dataset\.sets\.train\.a\.table: got .*3.*, wanted mirror"),
         ({"sets": {"train": {"a": 3}}}, r"dataset\.sets\.train\.a: got 3, wanted documents"),
         ({"english": [*ENGLISH[:2], ["Good.", "Very good. Yes!"]]}, r"they have 6 lines, the text has 5"),
         ({"german": [["Ein ␞."]], "english": [["A."]]}, r"a: a sentence holds '␞'"),

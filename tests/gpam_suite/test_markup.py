@@ -11,6 +11,7 @@ from gpam_suite.report.page import build
 def test_nothing_of_a_text_acts_on_a_terminal():
     assert shown("a\x1b[31mred\x07\r\u202eb\ud800\tc\n") == r"a\x1b[31mred\x07\r\u202eb\ud800" + "\tc\n"
     assert shown("größe 实验 p < 0.001 ±") == "größe 实验 p < 0.001 ±"
+    assert shown("100\u00a0%\u3000") == "100\u00a0%\u3000"
 
 
 def test_nothing_of_a_text_is_a_tag_or_ends_a_block():

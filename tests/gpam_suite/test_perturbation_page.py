@@ -74,6 +74,14 @@ def test_other_settings_and_other_configurations_are_left_out(made_up):
     assert "left out" not in page and "| daGPAM | Dropped words | 2 |" in page
 
 
+def test_what_was_run_and_not_read_counts_in_the_correction(made_up):
+    lost = [make_record(task="nmt", experiment="e", model="nap", seed=seed) for seed in (1, 2, 3)]
+    first, *_ = store_records(made_up, *lost)
+    of_dagpam = json.loads(next((made_up / store.PERTURBED).rglob("dagpam*/*.json")).read_text())
+    store.write(store.path_of_run(made_up, first, store.PERTURBED), of_dagpam | store.facts(first))
+    assert "| +10.00 [7.52, 12.48] | p = 0.013 |" in _page(made_up)
+
+
 def test_a_clean_score_of_zero_has_no_relative_one(made_up):
     for path in (made_up / store.PERTURBED).rglob("*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "clean": {"bleu": 0.0, "chrf": 1.0}}))

@@ -267,6 +267,9 @@ def test_cpu_is_measured(monkeypatch):
         (["vocabulary=many"], "vocabulary: got 'many', wanted a whole number"),
         (["device=cpu", "gpu=single", "gpu.precision=fp16"], "is not planned in fp16; wanted gpu.precision=fp32"),
         (["dataset=local_lm", "dataset.folder=x", "preprocessing.bpe=none"], "give it as vocabulary=NUMBER"),
+        (["dataset=ptb", "preprocessing.bpe=characters"], "give it as vocabulary=NUMBER"),
+        (["dataset=python_docs", "~preprocessing.bpe"], "give it as vocabulary=NUMBER"),
+        (["experiment=recall", "dataset.values=64k"], "dataset.values: got '64k', wanted a whole number"),
         (["dataset=multi30k_de_en", "recipe=multi30k_lstm", "model=lstm"], "only a Transformer has a plan"),
     ],
 )

@@ -94,6 +94,33 @@ def test_a_broken_analysis_is_refused_and_nothing_is_written(published, tmp_path
     assert not (published / "runs").exists()
 
 
+def test_a_search_comes_in_as_runs_do(published, tmp_path):
+    def searched(folder, **changes):
+        local = tmp_path / folder
+        for record in store(local / "tuning", make_record(experiment="tune_some", value=30.0) | changes):
+            add_config(record, fairseq__model__dropout=0.1)
+            add_history(record, 30.0)
+        (local / "tuning" / "runs").mkdir(parents=True, exist_ok=True)
+        return local
+
+    (archive,) = publish(searched("first"), published)
+    before = archive.read_bytes()
+    failing = failed(make_record(experiment="tune_some"), "failed", "no memory")
+    assert publish(searched("failing", **failing), published) == []  # a finished one stays
+    with pytest.raises(UsageError, match=r"is a second run of Softmax at .*: wanted one; remove one of them"):
+        publish(searched("twice", seed=2), published)
+    (record_file,) = searched("broken").rglob("record.json")
+    record_file.write_text("{")
+    with pytest.raises(UsageError, match="is cut off, was changed"):
+        publish(tmp_path / "broken", published)
+    counted = tmp_path / "first" / "references" / "some.json"
+    counted.parent.mkdir()
+    counted.write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        publish(tmp_path / "first", published)
+    assert archive.read_bytes() == before
+
+
 def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     """softmax at 100, daGPAM 2 % better in each of the plan's seeds; no reference row says whether they are trained."""
     (published / "experiments.yaml").write_text(yaml.safe_dump({"trained": {"lm_ptb": "Penn"}, "early training": {}}))

@@ -49,6 +49,7 @@ def test_round_trip(tmp_path, task):
         ({"git": {"commit": "abc"}}, "git"),
         ({"config_hash": "xyz"}, "config_hash"),
         ({"started": "yesterday"}, "started"),
+        ({"started": None}, "started"),
         ({"started": "2026-02-30T10:00:00Z"}, "started"),
         ({"metrics": {"test_perplexity": -5.0}}, "less than the minimum"),
         ({"model_label": "a\x1b[31m"}, "model_label: .* is not a 'text without control characters'"),

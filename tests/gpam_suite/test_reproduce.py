@@ -146,7 +146,7 @@ def one_gpu(tmp_path, monkeypatch):
     """A machine whose driver lists one GPU."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'GPU 0: Test (UUID: 1)'\n")
+    tool.write_text("#!/bin/sh\necho 'GPU 0: Test Laptop GPU (UUID: 1)'\n")
     tool.chmod(0o755)
     monkeypatch.setattr(script, "torch_sees_a_gpu", lambda: True)
     monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)

@@ -350,7 +350,7 @@ def test_page_says_what_it_is_made_of(tmp_path):
     store(tmp_path, *(make_record(seed=seed, hardware={"cores": 2 * seed, "gpu": None}) for seed in (1, 2)))
     page = tabulate(tmp_path)[0].read_text()
     assert "Hardware: gpu config cpu; cores 2, 4.\n" in page
-    for fact in ("sha256:5f2c", "context_window 0", "Seeds: 1, 2; updates: 200.", "torch 2.6.0", "0000000", "train.py"):
+    for fact in ("5f2c", "context_window 0", "Seeds: 1, 2; updates: 200.", "torch 2.6.0", "0000000", "train.py"):
         assert fact in page
 
 

@@ -81,9 +81,11 @@ def test_a_run_that_goes_on_is_one_run_of_wandbs_with_the_whole_history(tmp_path
     assert [row["update"] for row in said(offline)[1]["history"]] == [1, 2]
 
 
-def test_online_a_run_that_goes_on_sends_what_is_new(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("had_sent", "sends"), [(1, [2, 3]), (3, [])])
+def test_online_a_run_that_goes_on_sends_what_is_new(tmp_path, monkeypatch, had_sent, sends):
+    """Also where its checkpoint is behind what it had sent."""
     given, sent = {}, []
-    online = {"resumed": True, "starting_step": 1, "log": sent.append, "summary": {}}
+    online = {"resumed": True, "starting_step": had_sent, "log": sent.append, "summary": {}}
     run = SimpleNamespace(define_metric=lambda *_, **__: None, finish=lambda **_: None, **online)
     monkeypatch.setattr("wandb.init", lambda **options: given.update(options) or run)
     (tmp_path / "wandb" / "run-20261128_070107-abcd1234").mkdir(parents=True)
@@ -91,8 +93,10 @@ def test_online_a_run_that_goes_on_sends_what_is_new(tmp_path, monkeypatch):
         append_history(tmp_path, {"update": update, "split": "train", "loss_bits": 9.5})
     with Tracker(composed("experiment=lm_laptop", *places(tmp_path), "tracking.mode=online"), tmp_path) as tracker:
         tracker.update()
+        append_history(tmp_path, {"update": 3, "split": "train", "loss_bits": 9.5})
+        tracker.update()
     assert (given["id"], given["resume"]) == ("abcd1234", "allow")
-    assert [row["update"] for row in sent] == [2]
+    assert [row["update"] for row in sent] == sends
 
 
 @pytest.mark.parametrize("mode", ["disabled", "offline"])

@@ -70,6 +70,7 @@ def test_the_shipped_configurations_pass():
     [
         "${oc.env:WANDB_API_KEY}",
         "${oc.env:WANDB_API_KEY,x}",
+        "${oc.env:SLURM_JWT}",
         "${oc.env:${name}}",
         "${oc.decode:${oc.env:WANDB_API_KEY}}",
         "${oc.decode:'${name2}'}",
@@ -78,6 +79,7 @@ def test_the_shipped_configurations_pass():
 )
 def test_no_configuration_reads_a_token(text, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", TOKEN)
+    monkeypatch.setenv("SLURM_JWT", TOKEN)
     cfg = OmegaConf.create({"a": text, "name": "WANDB_API_KEY", "name2": "${oc.env:WANDB_API_KEY}"})
     try:
         assert TOKEN not in str(cfg.a)

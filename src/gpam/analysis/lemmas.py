@@ -48,7 +48,10 @@ def _in_float64(formula: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(formula)
     def exact(*given: Any, **named: Any) -> Any:
-        return formula(*(one.to(torch.float64) if isinstance(one, Tensor) else one for one in given), **named)
+        def widened(one: Any) -> Any:
+            return one.to(torch.float64) if isinstance(one, Tensor) else one
+
+        return formula(*map(widened, given), **{name: widened(one) for name, one in named.items()})
 
     return exact
 
@@ -155,16 +158,9 @@ def opposed_scores_gradient(p_pos: Tensor, p_neg: Tensor, lambda_pos: float, lam
     return (1 + lambda_pos) * softmax_jacobian(p_pos) + lambda_neg * softmax_jacobian(p_neg)
 
 
-class Opposition(NamedTuple):
-    """How far scores are from lemma 5's ``S- = -S+``, ``[...]`` each: ``distance = ||S- + S+||_F / ||S+||_F`` (0: the
-    assumption holds) and the ``cosine`` of the two (-1: opposed, 0: unrelated)."""
-
-    distance: Tensor
-    cosine: Tensor
-
-
-def opposition(s_pos: Tensor, s_neg: Tensor, visible: Tensor) -> Opposition:
-    """Of scores ``[..., target, source]`` where ``visible``; each row less its mean, which softmax does not see."""
+def opposition(s_pos: Tensor, s_neg: Tensor, visible: Tensor) -> Tensor:
+    """The cosine of scores ``[..., target, source]`` where ``visible``, ``[...]``: -1 where lemma 5's ``S- = -S+``
+    holds, 0 where unrelated or zero; each row less its mean, which softmax does not see."""
     count = visible.sum(-1, keepdim=True).clamp(min=1)
 
     def centred(scores: Tensor) -> Tensor:
@@ -172,9 +168,5 @@ def opposition(s_pos: Tensor, s_neg: Tensor, visible: Tensor) -> Opposition:
         return (scores - scores.sum(-1, keepdim=True) / count).masked_fill(~visible, 0)
 
     s_pos, s_neg = centred(s_pos), centred(s_neg)
-    length = torch.linalg.matrix_norm(s_pos)
-    product = length * torch.linalg.matrix_norm(s_neg)
-    return Opposition(
-        (torch.linalg.matrix_norm(s_pos + s_neg) / length).nan_to_num(0.0),
-        ((s_pos * s_neg).sum((-2, -1)) / product).nan_to_num(0.0),
-    )
+    lengths = torch.linalg.matrix_norm(s_pos) * torch.linalg.matrix_norm(s_neg)
+    return torch.where(lengths == 0, 0.0, (s_pos * s_neg).sum((-2, -1)) / lengths)

@@ -145,12 +145,13 @@ class Mechanism(nn.Module):
     def _check(self, q: Tensor, k: Tensor, *values: Tensor) -> None:
         """UsageError where queries, keys and values do not belong together, or not here."""
         given, heads = (q, k, *values), self.site.num_heads
-        fit = all(x.dim() == 4 and x.shape[0] == q.shape[0] and x.dtype == q.dtype for x in given)
-        if not fit or q.shape[1] != heads or q.shape[3] != k.shape[3] or any(v.shape[2] != k.shape[2] for v in values):
+        width = self.site.head_dim
+        fit = all(x.dim() == 4 and (x.shape[0], x.shape[3], x.dtype) == (q.shape[0], width, q.dtype) for x in given)
+        if not fit or q.shape[1] != heads or any(v.shape[2] != k.shape[2] for v in values):
             shapes = ", ".join(f"{list(x.shape)} of {x.dtype}" for x in given)
             raise UsageError(
-                f"queries, keys and values: got {shapes}, wanted [batch, {heads} heads, length, head_dim] of one "
-                "dtype, one batch for all, as wide a key as a query, and a value for each key"
+                f"queries, keys and values: got {shapes}, wanted [batch, {heads} heads, length, head_dim = {width}] of "
+                "one dtype, one batch for all, and a value for each key"
             )
 
     def _masks(
@@ -199,14 +200,16 @@ class Mechanism(nn.Module):
         """The least and the largest weight possible with the present parameters, numbers or one a head."""
         return float("-inf"), float("inf")
 
-    def required(self, query_input: Tensor | None) -> Tensor:
+    def required_query_input(self, call: Call) -> Tensor:
         """``query_input``, for a mechanism that cannot do without."""
-        if query_input is None:
+        wanted = [call.q.shape[0], call.q.shape[2], self.site.embed_dim]
+        if call.query_input is None or list(call.query_input.shape) != wanted:
+            got = "no query_input" if call.query_input is None else f"one of shape {list(call.query_input.shape)}"
             raise UsageError(
-                f"attention '{self.name}' makes a map of the queries' input: got no query_input, wanted "
-                f"[batch, target, {self.site.embed_dim}]"
+                f"attention '{self.name}' makes a map of the queries' input: got {got}, wanted [batch, target, width] "
+                f"= {wanted}"
             )
-        return query_input
+        return call.query_input
 
     def set_dropout(self, dropout: float) -> None:
         """Attention dropout from now on: whoever holds this mechanism says at each call what its own is."""

@@ -17,6 +17,8 @@ from gpam.nn.multihead import MultiheadAttention, refuse_what_acts_behind_the_bl
 
 _PROJECTIONS = {"in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"}
 """Parameters of torch's module, some of them None."""
+_MADE_HERE = "_gpam_in_place_of_torchs"
+"""Set on modules of ours that stand where torch's was."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +40,12 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
     Face's transformers that computes attention through its attention interface (GPT-2, BERT, ViT, Llama and others).
     Weights and the hooks of passes are kept, and a module that stands in several places stays one; what the mechanism
     learns beside them starts as its options say. daGPAM with both lambdas 0 gives the old model's output.
-    ``convert(model, "softmax")`` puts back what was there, with the weights of now.
+    ``convert(model, "softmax")`` puts back torch's module where ``convert`` took it away, with the weights of now; an
+    attention module of ours that was there before gets softmax.
 
     A decoder's self attention, and its attention to an encoder, are told by torch's layers and transformers' names; any
-    other torch module is taken for an encoder's, or for cross attention where its widths differ.
+    other torch module is taken for cross attention where its name says so (``cross_attn``) or its widths differ, else
+    for an encoder's.
 
     An optimiser made before knows nothing of new parameters: make it afterwards.
 
@@ -132,12 +136,15 @@ def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list
                 "device": old.out_proj.weight.device,
                 "dtype": old.out_proj.weight.dtype,
             }
-            if mechanism == "softmax":
+            torchs = not isinstance(old, MultiheadAttention) or hasattr(old, _MADE_HERE)
+            if mechanism == "softmax" and torchs:
                 new: nn.MultiheadAttention = nn.MultiheadAttention(old.embed_dim, old.num_heads, **shape)
             else:
                 where = {"role": role, "layer": place.layer, "layers": place.layers}
                 new = MultiheadAttention(old.embed_dim, old.num_heads, mechanism, **shape, **where, **options)
                 new.mechanism.stack = place.stack
+                if torchs:
+                    setattr(new, _MADE_HERE, True)
             for name in _PROJECTIONS:
                 setattr(new, name, getattr(old, name))
             new.out_proj = old.out_proj

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
 from gpam.attention.backends.masks import adds_beside_hiding, hidden_by
+from gpam.attention.backends.problem import checked_attn_mask
 from gpam.attention.base import Mechanism
 from gpam.attention.parts import merge_heads, split_heads
 from gpam.attention.registry import check_site
@@ -101,7 +102,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             key_padding_mask: ``[batch, source]``; boolean, true at padding, or added to the scores.
             need_weights: false is faster.
             attn_mask: ``[target, source]`` or ``[batch * heads, target, source]``; boolean, true where a key is hidden,
-                or added to the scores. What is to be hidden is ``-inf`` or the least finite number: any other is added.
+                or added to the scores. What is to be hidden is ``-inf`` or the least finite number: any other is added
+                (where a mechanism counts keys, -1e4 and less hides too; one without scores to add to refuses it).
             average_attn_weights: weights ``[batch, target, source]``, the mean of the heads; else one matrix a head
                 (``differential``: one for two heads).
             is_causal: the targets are the last positions of the source and see nothing behind their own. As in torch
@@ -144,7 +146,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             causal=is_causal,
             need_weights=need_weights,
             state=cache,
-            **self._masks(key_padding_mask, None if is_causal else attn_mask, q.shape[0], k.shape[2]),
+            **self._masks(key_padding_mask, None if is_causal else attn_mask, q.shape[0], q.shape[2], k.shape[2]),
         )
         if cache is not None:
             cache.update(key=k, value=v)
@@ -168,7 +170,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return tuple(nn.functional.linear(*given) for given in zip(inputs, maps, biases, strict=True))
 
     def _masks(
-        self, key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int, source: int
+        self, key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int, target: int, source: int
     ) -> dict[str, Tensor | None]:
         """Masks as a mechanism takes them: padding of booleans, the other broadcastable to the scores."""
         if attn_mask is not None and attn_mask.dim() == 3:
@@ -186,6 +188,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         if key_padding_mask is not None and key_padding_mask.is_floating_point():
             # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
             if not runs_as_called() or adds_beside_hiding(key_padding_mask):
+                if attn_mask is not None:
+                    attn_mask = checked_attn_mask(attn_mask, (batch, self.num_heads, target, source))
                 return {"attn_mask": _sum(key_padding_mask[:, None, None, :], attn_mask)}
             key_padding_mask = hidden_by(key_padding_mask)
         return {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
@@ -220,10 +224,11 @@ def _check(mechanism: str, site: Site) -> None:
     """UsageError where a layer by itself cannot give what the mechanism needs."""
     check_site(site)
     refuse_what_acts_behind_the_block(mechanism)
-    if mechanism_class(mechanism).needs_every_layer and site.layers == 1:
+    chosen = mechanism_class(mechanism)
+    if chosen.needs_every_layer and site.layers == 1 and (chosen.facts.cross or site.role != "cross"):
         raise UsageError(
-            f"attention '{mechanism}' hands values from layer to layer; convert a whole model by gpam.nn.convert, or "
-            "give layer=, layers= and one StackMemory to the mechanisms of all layers"
+            f"attention '{mechanism}' hands values from layer to layer: got a stack of one layer, wanted two or more; "
+            "convert a whole model by gpam.nn.convert, or give layer=, layers= and one StackMemory to all mechanisms"
         )
 
 

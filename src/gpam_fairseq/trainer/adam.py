@@ -17,17 +17,15 @@ def fused_step(optimizer: Adam, closure: Callable[[], Any] | None = None) -> Any
     fairseq adds ``eps`` to the root of the uncorrected second moment, torch to that of the corrected one, so torch's
     is ``eps / sqrt(1 - beta2^step)``. Half precision and AMSGrad are left to fairseq's own.
     """
-    if any(group["amsgrad"] or not _float32(group["params"]) for group in optimizer.param_groups):
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    exact = all(parameter.dtype == torch.float32 for parameter in parameters)
+    if not exact or any(group["amsgrad"] for group in optimizer.param_groups):
         return _stock_step(optimizer, closure)
     loss = None if closure is None else closure()
     for group in optimizer.param_groups:
         for step, parameters in _by_step(optimizer, group["params"]).items():
             _update(optimizer, group, step, parameters)
     return loss
-
-
-def _float32(parameters: list[torch.nn.Parameter]) -> bool:
-    return all(parameter.dtype == torch.float32 for parameter in parameters)
 
 
 def _by_step(optimizer: Adam, parameters: list[torch.nn.Parameter]) -> dict[int, list[torch.nn.Parameter]]:

@@ -50,11 +50,10 @@ def build(path: Path | None = None) -> str:
     return f"fast matrix products of AMD processors: {path}"
 
 
-def use() -> Products:
+def use() -> None:
     """Load the library where it is wanted and helps; call it before torch is imported. Never fails."""
     global _state
     _state = _load()
-    return _state
 
 
 def state() -> Products:

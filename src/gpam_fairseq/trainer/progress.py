@@ -22,20 +22,11 @@ _NAMES = {
 """fairseq's names of what it logs, and ours. fairseq's losses are in bits."""
 
 
-def history_bar(write: Write) -> Callable[..., "HistoryBar"]:
-    """What takes the place of ``fairseq.logging.progress_bar.progress_bar``; ``write`` gets each row."""
-
-    def bar(iterable: Any, epoch: int | None = None, prefix: str | None = None, **_: Any) -> HistoryBar:
-        return HistoryBar(write, iterable, epoch, prefix)
-
-    return bar
-
-
 class HistoryBar(BaseProgressBar):
-    """Gives each log of fairseq's to ``write`` as a row of the history."""
+    """In the place of ``fairseq.logging.progress_bar.progress_bar``: gives each log to ``write`` as a row."""
 
-    def __init__(self, write: Write, iterable: Any, epoch: int | None, prefix: str | None) -> None:
-        super().__init__(iterable, epoch, prefix)
+    def __init__(self, write: Write, iterable: Any, epoch: int | None = None, **_: Any) -> None:
+        super().__init__(iterable, epoch)
         self.write = write
 
     def __iter__(self) -> Iterator[Any]:

@@ -94,9 +94,8 @@ def _settings(cfg: DictConfig) -> Settings:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UsageError(f"device: got '{device}', wanted auto, cpu, or cuda where torch sees a GPU")
-    threads = min(whole_number(cfg.threads, 1, "threads"), cores())
     return Settings(
-        threads=threads,
+        threads=min(whole_number(cfg.threads, 1, "threads"), cores()),
         repeats=whole_number(cfg.repeats, 1, "repeats"),
         seed=whole_number(cfg.seed, 0, "seed"),
         device=device,

@@ -64,11 +64,11 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str],
     case = Case(**shape)
     cfg = composed(f"recipe={case.recipe}")
     kept = tempfile.TemporaryDirectory()
-    folder = Path(kept.name)
     options = flags(cfg, case)
     wanted: dict[str, list[float]] = {}
 
     def train(name: str, *more: str) -> Sample:
+        folder = Path(kept.name)  # there for as long as a contender is
         if not (folder / "bin").is_dir():
             _write_text(folder, case, cfg.recipe.task, settings.seed)
         fast = name != "stock" and not name.endswith(_OWN_STEP)
@@ -80,7 +80,6 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str],
         first: list[Sample] = []  # not counted: the one that memory is measured in
 
         def error() -> float:
-            assert kept  # the text is there for as long as a contender is
             quiet = ("--dropout", "0", "--attention-dropout", "0")
             if of not in wanted:
                 wanted[of] = train(of + _OWN_STEP, *quiet, "--attention-backend", "reference").losses

@@ -1,1 +1,1 @@
-"""What every room uses: numbers and cells as text, strict JSON, orderly stops."""
+"""What every room uses: tasks, whole files, locks, options, numbers and cells as text, strict JSON, orderly stops."""

@@ -13,8 +13,12 @@ _TAG = re.compile("<(?=[A-Za-z/!?])")
 
 def shown(text: str) -> str:
     """``text`` for a terminal or a file: what would act there (an escape, a bell, a carriage return, half a character)
-    as the name that Python gives it; line feeds and tabs stay."""
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in str(text))
+    as the name that Python gives it; line feeds, tabs and spaces of all kinds stay."""
+
+    def harmless(sign: str) -> bool:
+        return sign.isprintable() or sign in "\n\t" or unicodedata.category(sign) == "Zs"
+
+    return "".join(sign if harmless(sign) else ascii(sign)[1:-1] for sign in str(text))
 
 
 def control(text: str) -> str | None:

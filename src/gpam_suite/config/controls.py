@@ -41,6 +41,7 @@ def controlled_sizes(control: str, model: dict[str, Any], task: dict[str, Any]) 
             extra = modules * facts.extra_parameters(site, options) / (2 * width + 1)
         else:
             length = task.get("tokens_per_sample", TRANSLATION_LENGTH)
+            whole_number(length, 1, "fairseq.task.tokens_per_sample")
             softmax = mechanism_class("softmax").facts.flops(site, length, length, None)
             extra = modules * (facts.flops(site, length, length, options) - softmax) / length / (4 * width)
         changed[f"{stack}_ffn_embed_dim"] = units + round(extra)

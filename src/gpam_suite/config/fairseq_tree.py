@@ -104,7 +104,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
             "recipe of a recurrent network (configs/recipe/*_lstm.yaml)"
         )
     if "control" in cfg.model:
-        tree["model"] |= controlled_sizes(cfg.model.control, tree["model"], tree["task"])
+        tree["model"] |= controlled_sizes(cfg.model.control, tree["model"], tree.get("task", {}))
     tree["common"]["seed"] = cfg.seed
     if precision(cfg) in HALF:
         tree["common"][precision(cfg)] = True

@@ -48,7 +48,7 @@ _REFUSED = {
 }
 """Options that a configuration may not set but to :data:`TARGETS`, and what each would do."""
 _HELP = ("hydra.help.", "hydra.hydra_help.")  # pages of several lines, which are only printed
-_VARIABLES = re.compile(r"GPAM_\w+|SLURM_\w+|HOME|USER|TMPDIR|SCRATCH|WORK")
+_VARIABLES = re.compile(r"GPAM_\w+|SLURM_(?!JWT)\w+|HOME|USER|TMPDIR|SCRATCH|WORK")
 _UNSET = object()
 
 

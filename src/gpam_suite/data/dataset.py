@@ -10,7 +10,6 @@ from gpam_suite.common.tasks import RECALL, TASKS
 from gpam_suite.data.kinds.sources import KINDS
 from gpam_suite.data.options import SPLITS, plain, refuse_unknown
 
-FACTS = ("lines", "tokens", "types", "unk")
 _COMMON = {"name", "label", "task", "kind", "licence", "citation", "expect"}
 _LANGUAGES = {"source", "target"}
 _NAME, _LANGUAGE = re.compile(r"\w[\w.+-]{0,99}"), re.compile(r"[A-Za-z]\w{0,19}(?:-\w{1,19})*")
@@ -53,7 +52,7 @@ def check_dataset(node: Any) -> dict[str, Any]:
     for split, facts in plain(node.get("expect") or {}, "dataset.expect").items():
         one_of(split, SPLITS, "dataset.expect")
         for fact, wanted in plain(facts, f"dataset.expect.{split}").items():
-            one_of(fact, FACTS, f"dataset.expect.{split}")
+            one_of(fact, ("lines", "tokens", "types", "unk"), f"dataset.expect.{split}")
             whole_number(wanted, 0, f"dataset.expect.{split}.{fact}")
     for key in ("source", "target", "language"):
         value = node.get(key)

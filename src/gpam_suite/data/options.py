@@ -9,8 +9,6 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.options import finite, mapping, one_of, whole_number, yes_or_no
 from gpam_suite.common.tasks import TASKS
 
-TOKENIZERS = ("none", "moses")
-SEGMENTATIONS = ("none", "subword_nmt", "sentencepiece", "characters")
 SPLITS = ("train", "valid", "test")
 
 
@@ -51,8 +49,8 @@ def check_preprocessing(node: Any) -> dict[str, Any]:
     known = _DEFAULTS | _RARE
     refuse_unknown(node, set(known), "preprocessing")
     options = known | {key: value for key, value in node.items() if value is not None}
-    one_of(options["tokenizer"], TOKENIZERS, "preprocessing.tokenizer")
-    one_of(options["bpe"], SEGMENTATIONS, "preprocessing.bpe")
+    one_of(options["tokenizer"], ("none", "moses"), "preprocessing.tokenizer")
+    one_of(options["bpe"], ("none", "subword_nmt", "sentencepiece", "characters"), "preprocessing.bpe")
     for key, default in known.items():
         if isinstance(default, bool):
             yes_or_no(options[key], f"preprocessing.{key}")

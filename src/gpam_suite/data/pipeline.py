@@ -34,8 +34,8 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     Args:
         dataset: node of ``configs/dataset``: name, task (``lm``, ``nmt`` or ``recall``), kind, and what the kind needs.
         preprocessing: the options that :func:`gpam_suite.data.options.check_preprocessing` knows.
-        paths: ``data`` (folder of the preparations, created) and ``mirror`` (folder with local copies of public data
-            sets, or null).
+        paths: ``data`` (folder of the preparations, created), ``mirror`` (folder with local copies of public data
+            sets, or null), ``offline`` (ask no network) and ``workers`` (processes; null: one a core).
 
     Returns:
         The preparation in ``<paths.data>/<dataset.name>-<hash>``. The hash covers both nodes, the checksums of the
@@ -133,5 +133,5 @@ def _root(paths: Mapping[str, Any]) -> Path:
 def _versions(options: Mapping[str, Any]) -> dict[str, str]:
     """Versions of the libraries that the prepared text depends on."""
     used = ["sacremoses"] if options["tokenizer"] == "moses" else []
-    used += [{"subword_nmt": "subword-nmt"}.get(options["bpe"], options["bpe"])] if options["bpe_size"] else []
+    used += [options["bpe"].replace("_", "-")] if options["bpe_size"] else []
     return {name: importlib.metadata.version(name) for name in used}

@@ -160,7 +160,7 @@ def evaluate_ngram(cfg: DictConfig) -> Path:
 def reference_file(results: Path, data: Mapping[str, Any], preprocessing: Any, order: int) -> Path:
     """``<results>/references/<data set>-<text>-<pieces>-<n>gram.json``: where the scores of an n-gram stand that was
     counted on a text (``data`` has its name and checksum) as ``preprocessing`` cuts it."""
-    text = data["checksum"].rpartition(":")[2][:8]
+    text = data["checksum"][:8]
     pieces = sha256(json.dumps(check_preprocessing(preprocessing), sort_keys=True).encode())[:8]
     return results / "references" / f"{safe_name(data['name'])}-{text}-{pieces}-{order}gram.json"
 

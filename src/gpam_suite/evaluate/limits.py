@@ -19,8 +19,9 @@ _BATCH = {
     "train": "fairseq.dataset.max_tokens",
     "valid": "fairseq.dataset.max_tokens_valid",
     "test": "evaluation.max_tokens",
+    "second test set": "evaluation.max_tokens",
 }
-"""What a batch of each split may hold."""
+"""What a batch of each may hold."""
 
 
 def check_lengths(
@@ -68,4 +69,4 @@ def _longest(
         source = prepared.source_lang
         encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / dictionary_name(source)))
         lines = read_lines(second_test_file(folder, source))
-        yield "test", "source", max(len(encoder.sentence(line)) for line in lines)
+        yield "second test set", "source", max(len(encoder.sentence(line)) for line in lines)

@@ -7,6 +7,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.errors import UsageError
+from gpam_suite.common import strict_json
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.options import whole_number
 from gpam_suite.common.tasks import TASKS
@@ -29,14 +30,15 @@ def evaluate_again(cfg: DictConfig) -> None:
     inapplicable = [key for key in given if key not in own]
     if inapplicable:
         raise UsageError(f"evaluation.{inapplicable[0]} does not apply to a {run.cfg.dataset.task} run; leave it out")
-    evaluation = OmegaConf.merge(run.cfg.evaluation, given)
-    check_evaluation(OmegaConf.merge(run.cfg, {"evaluation": evaluation}), run.complete)
+    whole = OmegaConf.merge(run.cfg, {"paths": cfg.paths})
+    whole.evaluation = evaluation = OmegaConf.create({**run.cfg.evaluation, **given})
+    check_evaluation(whole, run.complete)
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))
     model = run.model(str(evaluation.checkpoint))
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
-    keep_second_test(OmegaConf.merge(run.cfg, {"paths": cfg.paths, "evaluation": evaluation}), target)
+    keep_second_test(whole, target)
     check_lengths(evaluation, run.complete, run.prepared, target)
     metrics, protocol = evaluate(model, run.task, run.prepared, evaluation, target)
-    result = {"metrics": metrics, "protocol": protocol}
+    result = strict_json.with_nulls({"metrics": metrics, "protocol": protocol})
     write_atomically(target / "evaluation.json", json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))

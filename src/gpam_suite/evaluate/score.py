@@ -17,7 +17,8 @@ BY_KIND = {"documents": documents.evaluate}
 def evaluate(
     model: Any, task: Any, prepared: Prepared, evaluation: DictConfig, folder: Path
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Metrics of the validation and test sets, and the protocol that they follow.
+    """Metrics of the test set (but for translations of validation too) and of the second test set where there is one,
+    and the protocol that they follow.
 
     ``evaluation`` is the configuration's node. ``scores.jsonl`` (every task) and ``hypotheses.txt`` (translation)
     of the test set are written into ``folder``.

@@ -60,9 +60,9 @@ def checksums(prepared: Prepared, checkpoint: Path, folder: Path) -> dict[str, s
     """For the record in ``folder``: of the evaluated checkpoint and its scores, of the dictionaries and sub-words that
     it was trained with."""
     files = prepared.manifest["files"]
-    named = {name: of["sha256"] for name, of in files.items() if Path(name).name.startswith("dict.")}
-    codes = {name: of["sha256"] for name, of in files.items() if name in {f"bpe/{code}" for code in BPE_FILES.values()}}
-    return {CHECKPOINT: file_sha256(checkpoint), SCORES: file_sha256(folder / SCORES), **named, **codes}
+    codes = {f"bpe/{code}" for code in BPE_FILES.values()}
+    named = {name: of["sha256"] for name, of in files.items() if name in codes or name.startswith("bin/dict.")}
+    return {CHECKPOINT: file_sha256(checkpoint), SCORES: file_sha256(folder / SCORES), **named}
 
 
 def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:

@@ -27,8 +27,8 @@ _PAIRS = 200  # of a translation's test set, whose alignment is looked at
 
 
 def analyse(cfg: DictConfig) -> list[Path]:
-    """The parts that ``cfg.parts`` names; what was looked at before by the same settings is looked at again only with
-    ``again=true``.
+    """The parts that ``cfg.parts`` names; but for hulls, what was looked at before by the same settings is looked at
+    again only with ``again=true``.
 
     Returns:
         The files of numbers that were written.

@@ -47,7 +47,7 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
     varied = [{"lambda_pos": lambda_pos, "lambda_neg": settings.lambda_neg} for lambda_pos in lambdas]
     for name, options in [("softmax", {}), *(("dagpam", options) for options in varied)]:
         rows: dict[str, list[Any]] = {network: [] for network in found["networks"]}
-        for seed in found["seeds"]:
+        for seed in seeds:
             cfg = composed(
                 f"experiment={settings.experiment}",
                 f"model={name}",
@@ -61,7 +61,7 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
             site = Site(stream[0].shape[-1], cfg.fairseq.model.decoder_attention_heads)
             alone = _attention_only(stream[0], build(name, site, options).double(), deepest, seed)
             for network, own in (("transformer", stream), ("attention", alone)):
-                rows[network].append(of_tokens([own[layer].double() for layer in settings.layers]))
+                rows[network].append(of_tokens([own[layer].double() for layer in layers]))
         for network, by_seed in rows.items():
             found["networks"][network].append({"model": name, "label": cfg.model.label, **options, "seeds": by_seed})
         log.info("depth %d at initialisation: %s %s", deepest, name, options or "")

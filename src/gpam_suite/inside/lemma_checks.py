@@ -97,5 +97,5 @@ def _rows(seen: Seen) -> dict[str, float]:
         activated = torch.relu(q) if mechanism.options.query_neg_activation == "relu" else q
         s_neg = scaled_scores(activated @ w_neg, k @ w_k_neg)
         numbers["jacobian_neg"] = share(s_neg)
-        numbers["opposition_cosine"] = float(lemmas.opposition(s_pos, s_neg, visible).cosine.mean())
+        numbers["opposition_cosine"] = float(lemmas.opposition(s_pos, s_neg, visible).mean())
     return numbers

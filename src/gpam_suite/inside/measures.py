@@ -37,15 +37,9 @@ TOKENS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def of_tokens(matrices: list[Tensor]) -> dict[str, list[float]]:
-    """Measure to its value for each matrix; those of one shape are measured together."""
-    found = {name: [0.0] * len(matrices) for name in TOKENS}
-    for shape in {matrix.shape for matrix in matrices}:
-        places = [place for place, matrix in enumerate(matrices) if matrix.shape == shape]
-        together = torch.stack([matrices[place] for place in places])
-        for name, measure in TOKENS.items():
-            for place, value in zip(places, measure(together).tolist(), strict=True):
-                found[name][place] = value
-    return found
+    """Measure to its value for each matrix; all are of one shape."""
+    together = torch.stack(matrices)
+    return {name: measure(together).tolist() for name, measure in TOKENS.items()}
 
 
 def streams(observations: list[Observation]) -> dict[str, dict[str, list[float]]]:

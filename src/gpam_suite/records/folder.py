@@ -52,7 +52,7 @@ def _is_label(text: Any) -> bool:
     return not isinstance(text, str) or control(text) is None
 
 
-@_FORMATS.checks("date-time", ValueError)
+@_FORMATS.checks("date-time", (ValueError, TypeError))
 def moment(text: str) -> datetime:
     """A date with its time, as records have it.
 

@@ -222,7 +222,7 @@ def _others(found: Finding, shown: Aggregate) -> str:
     ]
     lines = []
     for one in rest:
-        lead = one.less(primary)
+        lead = one.gains_more_than(primary)
         beside = gain_with_interval(found.metric, lead[1]) if lead else MISSING
         row = rows[one.model]
         costs = shown.ratio(row, "parameters", "total"), shown.ratio(row, "flops", "train_per_token")
@@ -260,8 +260,8 @@ def _inside(found: Finding) -> str:
         return ""
     how = (
         "Means over modules, heads and seeds. The last two columns are rank correlations over the runs of a model "
-        "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs, with Holm's "
-        "correction. They are secondary; intervals of differences are not corrected.\n"
+        "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs (of many, over "
+        "some), with Holm's correction. They are secondary; intervals of differences are not corrected.\n"
     )
     return f"{how}\n{markdown(head, lines)}"
 

@@ -32,7 +32,7 @@ def tables(titles: Mapping[str, str], aggregates: Sequence[Aggregate], results: 
         "early-scores": table(
             [
                 *("Metric", "Updates", "Ended in epoch", "softmax", "daGPAM less softmax [95 %]", "Holm"),
-                *("Trainable lambdas less softmax [95 %]", "Holm "),
+                *("Trainable lambdas less softmax [95 %]", "Holm"),
             ],
             _scores,
         ),

@@ -108,7 +108,7 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     if waiting := [row.label for row in aggregate.rows if row.key in aggregate.untested and row is not baseline]:
         lines.append(
             f"No difference is shown yet of {listed(waiting)}: the experiment's plan (`configs/claims.yaml`) wants "
-            "more seeds, and a look at some of them would be a choice of when to stop."
+            "all seeds of softmax, of its main model and of these first: a look at some would choose when to stop."
         )
     return [
         *lines,

@@ -43,6 +43,7 @@ from gpam_suite.stats.comparisons import comparisons
 from gpam_suite.stats.finding import Finding, as_json, compared, findings
 from gpam_suite.stats.rows import Aggregate
 from gpam_suite.stats.tuning import FOLDER as TUNING
+from gpam_suite.stats.tuning import grids_of
 
 log = logging.getLogger(__name__)
 
@@ -73,27 +74,35 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         checked_scores(record)
     _titles(published, aggregates)
     files: dict[Path, bytes] = {}
-    before = folders_of_runs(published)
     for name, folders in folders_of_runs(results).items():
-        there, own = (_by_name(found) for found in (before.get(name, []), folders))
-        finished = {run for run, record in there.items() if record["status"] == "finished"}
-        for run in [run for run in own if run in finished and own[run]["status"] != "finished"]:
-            log.warning("%s has not finished, and the published run of its name has: that stays", own.pop(run).folder)
-        if runs := there | own:
-            aggregate([*runs.values()])  # refuses those that make no table with what stays
-        kept = _kept((record.folder for record in own.values()), results / "runs" / name)
-        files |= _merged(published / "runs" / name, kept)
+        own, together = _beside(published, name, folders)
+        if together:
+            aggregate(together)  # refuses those that make no table with what stays
+        files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
         for path in found:
             store.read(path)  # what is no JSON is refused before anything is written
         kept = {path.relative_to(results / name).as_posix(): archives.read_bytes(path) for path in found}
         files |= _merged(published / name, kept)
-    files |= {
-        published / "references" / path.name: path.read_bytes() for path in (results / "references").glob("*.json")
-    }
-    tuned = [run for own in folders_of_runs(results / TUNING).values() for run in own]
+    for path in (results / "references").glob("*.json"):
+        store.read(path)
+        files[published / "references" / path.name] = path.read_bytes()
+    tuned, searched = [], []
+    for name, folders in folders_of_runs(results / TUNING).items():
+        own, together = _beside(published / TUNING, name, folders)
+        tuned, searched = tuned + own, searched + together
+    grids_of(searched)
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
+
+
+def _beside(published: Path, name: str, folders: Iterable[Path]) -> tuple[list[Path], list[Record]]:
+    """Of an experiment's runs in ``folders`` those that come in, and all that are then published."""
+    there, own = (_by_name(found) for found in (folders_of_runs(published).get(name, []), folders))
+    finished = {run for run, record in there.items() if record["status"] == "finished"}
+    for run in [run for run in own if run in finished and own[run]["status"] != "finished"]:
+        log.warning("%s has not finished, and the published run of its name has: that stays", own.pop(run).folder)
+    return [record.folder for record in own.values()], [*(there | own).values()]
 
 
 def _by_name(folders: Iterable[Path]) -> dict[tuple[str, ...], Record]:

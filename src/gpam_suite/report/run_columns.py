@@ -41,7 +41,8 @@ _FIELDS = {
     ),
     "updates": ("updates of training", "updates"),
     "scored_update": (
-        "update of the scored checkpoint: of the lowest validation loss, to three decimals; of equals the later",
+        "update of the scored checkpoint: of the lowest validation loss, to three decimals (of equals the later), or "
+        "the last where that is scored",
         "scored_update",
     ),
     "parameters": ("parameters in all", "parameters.total"),

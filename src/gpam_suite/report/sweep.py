@@ -46,5 +46,5 @@ def find_sweeps(rows: Sequence[Row]) -> list[Sweep]:
 
 
 def _varies_lambdas_alone(row: Row) -> bool:
-    changed = changed_options(row.overrides_label)
-    return LAMBDA_LABELS.keys() <= row.options.keys() and all(one.partition("=")[0] in LAMBDA_LABELS for one in changed)
+    fixed = LAMBDA_LABELS.keys() <= row.options.keys() and row.options.get("lambdas", "fixed") == "fixed"
+    return fixed and all(one.partition("=")[0] in LAMBDA_LABELS for one in changed_options(row.overrides_label))

@@ -19,7 +19,7 @@ from gpam_suite.common.tasks import RECALL
 from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.stats.bootstrap import Bootstrap
-from gpam_suite.stats.claim import share_lower
+from gpam_suite.stats.claim import as_shown
 from gpam_suite.stats.comparisons import Line, comparisons, second_metrics
 from gpam_suite.stats.over_seeds import Difference
 from gpam_suite.stats.rows import Aggregate
@@ -47,21 +47,17 @@ def difference_cell(found: Difference | Bootstrap | None, digits: int = 2) -> st
     return formatting.estimate(found.estimate, found.low, found.high, digits) if found else MISSING
 
 
-def gain_text(metric: str, value: float) -> str:
-    """A gain on the scale of :func:`gpam_suite.stats.claim.on_scale`: by how many percent perplexity is lower, or
-    points."""
-    return formatting.percent(share_lower(value)) if metric in IN_PERCENT else formatting.signed(value)
+def gain_text(metric: str, gain: float, digits: int = 2) -> str:
+    """:func:`gpam_suite.stats.claim.as_shown` with its sign and unit."""
+    return f"{formatting.signed(as_shown(metric, gain), digits)}{' %' if metric in IN_PERCENT else ''}"
 
 
 def gain_with_interval(metric: str, found: Difference) -> str:
     """:func:`gain_text` of a difference on that scale, and of the ends of its interval, where it has one."""
     if found.low is None:
         return gain_text(metric, found.estimate)
-    values, unit = [found.estimate, found.low, found.high], ""
-    if metric in IN_PERCENT:
-        values, unit = [100 * share_lower(value) for value in values], " %"
-    digits = formatting.enough(*values[1:])
-    estimate, low, high = (f"{formatting.signed(value, digits)}{unit}" for value in values)
+    digits = formatting.enough(as_shown(metric, found.low), as_shown(metric, found.high))
+    estimate, low, high = (gain_text(metric, gain, digits) for gain in (found.estimate, found.low, found.high))
     return f"{estimate} [{low}, {high}]"
 
 

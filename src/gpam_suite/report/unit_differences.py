@@ -1,4 +1,4 @@
-"""Where on the test set B wins and loses: counts, and the sentences, documents or sequences that differ most.
+"""Where on the test set B wins and loses: counts, and the sentences, passages, documents or sequences that differ most.
 
 A unit's score on a side is the mean of :func:`unit_score` over the seeds that are compared.
 """

@@ -71,7 +71,7 @@ def _gains_apart(plan: str, said: Mapping[str, Finding]) -> str:
     """By how much the model's gain over softmax is larger in one experiment of the plan than in another."""
     lines = []
     for one, other in combinations(_of_plan(plan, said).values(), 2):
-        if found := one.comparisons[0].less(other.comparisons[0]):
+        if found := one.comparisons[0].gains_more_than(other.comparisons[0]):
             seeds, apart = found
             cells = gain_with_interval(one.metric, apart), p_number(apart.p_value)
             lines.append([one.claim.title, other.claim.title, str(len(seeds)), *cells])

@@ -61,8 +61,8 @@ class Member:
 
     def line(self) -> str:
         name = "/".join(self.folder.parts[-3:])
-        begun = self.status in ("to do", "running")
-        done = max((row.get("update") or 0 for row in read_history(self.folder)), default=0) if begun else 0
+        unended = self.status in ("to do", "running")
+        done = max((row.get("update") or 0 for row in read_history(self.folder)), default=0) if unended else 0
         at = f", update {done:,} of {self.updates:,}" if done else ""
         return f"{self.status:<9} {self.part}: {name}{at}"
 
@@ -104,7 +104,7 @@ def evidence(cfg: DictConfig) -> None:
     whole_number(cfg.jobs, 1, "jobs")
     plan = unresolved(cfg)
     frozen = [name for name, part in plan.items() if "waits_for" not in part]
-    chosen = frozen if cfg.parts is None else several(cfg.parts, "parts")
+    chosen = frozen if cfg.parts is None else list(dict.fromkeys(several(cfg.parts, "parts")))
     for name in chosen:
         one_of(name, plan, "parts")
         if name not in frozen:
@@ -133,7 +133,8 @@ def unresolved(cfg: DictConfig) -> dict[str, dict]:
     for own, part in plan.items():
         lines = several(mapping(part, f"plan.{own}").get("multiruns"), f"plan.{own}.multiruns")
         for name, models in cfg.models.items():
-            lines = [line.replace(f"${{{name}}}", models) for line in lines]
+            chosen = models if isinstance(models, str) else ",".join(map(str, several(models, f"models.{name}")))
+            lines = [line.replace(f"${{{name}}}", chosen) for line in lines]
         part["multiruns"] = lines
     return plan
 
@@ -172,6 +173,8 @@ def run(queue: Queue) -> int:
         Preempted: running members have been told to save and to stop, and have ended.
     """
     waiting = [member for member in queue.members if member.status not in ("finished", "diverged")]
+    for member in waiting:
+        member.status = "to do"  # one that failed is tried again
     running: list[tuple[Member, subprocess.Popen]] = []
     told, lost = -_TELL_EVERY, 0
     log.info("%s; %s is kept up to date", queue.summary(), queue.file)

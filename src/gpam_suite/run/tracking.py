@@ -100,7 +100,7 @@ class Tracker:
             for row in rows[self.logged :]:
                 values = {f"{row['split']}/{key}": value for key, value in row.items() if isinstance(value, float)}
                 self.run.log({**values, "update": row["update"]})
-            self.logged = len(rows)
+            self.logged = max(self.logged, len(rows))  # a killed run goes on with fewer rows than it had sent
 
     def finish(self, record: dict[str, Any]) -> None:
         """The record's metrics, parameters, speed and memory as summary; scores as a table, its files as artifact."""

@@ -24,7 +24,7 @@ from gpam_fairseq.trainer.checkpoints import exact_checkpoints, saves_before_sto
 from gpam_fairseq.trainer.divergence import Diverged, located_divergence, not_finite
 from gpam_fairseq.trainer.histories import histories
 from gpam_fairseq.trainer.invariants import Violated, checked_attention
-from gpam_fairseq.trainer.progress import history_bar
+from gpam_fairseq.trainer.progress import HistoryBar
 from gpam_fairseq.trainer.replacing import replaced
 
 import torch
@@ -170,7 +170,7 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         mark.unlink(missing_ok=True)  # of a training whose checkpoints were deleted
     with (
         replaced(Trainer, __init__=init_checked),
-        replaced(fairseq_train.progress_bar, progress_bar=history_bar(write if first else lambda _: None)),
+        replaced(fairseq_train.progress_bar, progress_bar=partial(HistoryBar, write if first else lambda _: None)),
         exact_checkpoints(Path(own.checkpoint.save_dir)),
         when_stopped(asked.set if first else lambda: None),
         saves_before_stopping(asked, stop_now),

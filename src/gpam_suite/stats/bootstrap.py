@@ -108,15 +108,15 @@ def checked_scores(record: Record) -> tuple[str, np.ndarray, float] | None:
     Raises:
         UsageError: it is not the number that the record holds, or the file is not the one that it names.
     """
+    written, path = record.at("checksums", SCORES), record.folder / SCORES
+    if written and sha256(archives.read_bytes(path) if archives.is_file(path) else b"") != written:
+        raise UsageError(
+            f"{path} is not the file that was written with its record (by its SHA-256): restore it "
+            "from git, or delete the folder and run again."
+        )
     found = _statistics(record)
     if found is None or record.headline is None:
         return None
-    written = record.at("checksums", SCORES)
-    if written and sha256(archives.read_bytes(record.folder / SCORES)) != written:
-        raise UsageError(
-            f"{record.folder / SCORES} is not the file that was written with its record (by its SHA-256): restore it "
-            "from git, or delete the folder and run again."
-        )
     unit, statistics = found
     score = corpus_score(record["task"], statistics.sum(axis=0))
     if abs(score - record.headline) > _TOLERANCE * abs(record.headline):

@@ -90,6 +90,11 @@ def share_lower(gain: Any) -> Any:
     return -np.expm1(-gain)
 
 
+def as_shown(metric: str, gain: float) -> float:
+    """A gain on the scale of :func:`on_scale` as people read it: percent by which a perplexity is lower, or points."""
+    return float(100 * share_lower(gain)) if metric in IN_PERCENT else gain
+
+
 def on_scale(metric: str, value: float) -> float:
     """The scale of gains: ``-ln`` of a perplexity, other scores turned so that more is better."""
     return -math.log(value) if metric in IN_PERCENT else turned(metric, value)

@@ -40,7 +40,7 @@ class Comparison:
     def seeds(self) -> tuple[int, ...]:
         return tuple(self.gains)
 
-    def less(self, other: "Comparison") -> tuple[tuple[int, ...], Difference] | None:
+    def gains_more_than(self, other: "Comparison") -> tuple[tuple[int, ...], Difference] | None:
         """The seeds that both have, and by how much it gains more in them than ``other``; None without such seeds."""
         seeds = tuple(sorted(set(self.gains) & set(other.gains)))
         own, others = ({seed: one.gains[seed] for seed in seeds} for one in (self, other))

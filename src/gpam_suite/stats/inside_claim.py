@@ -78,7 +78,8 @@ def weights(analyses: Mapping[Path, Analysis], rows: Iterable[Row]) -> tuple[Wei
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's ``rho`` and its two-sided p value under all orders of the runs, corrected by Holm's method."""
+    """Spearman's ``rho`` and its two-sided p value under all orders of the runs (of many, drawn ones), corrected by
+    Holm's method."""
 
     rho: float
     p_value: float

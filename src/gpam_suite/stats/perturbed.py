@@ -76,9 +76,11 @@ class Found:
 
     @cached_property
     def corrected(self) -> dict[tuple[tuple[str, str], str], float]:
-        """Holm's p values of all :attr:`differences` of several seeds."""
-        several = {row.key for row, own in self.rows if len(own) > 1}
-        return holm({key: found.p_value for key, found in self.differences.items() if key[0] in several})
+        """Holm's p values of all :attr:`differences`; in their family is what several seeds were run for, whether or
+        not all of them were read."""
+        several = [row.key for row, _ in self.rows if row is not self.aggregate.baseline and len(row.records) > 1]
+        family = [(key, kind) for key in several for kind in self.kinds]
+        return holm({one: (found := self.differences.get(one)) and found.p_value for one in family})
 
 
 def find(results: Path, aggregate: Aggregate) -> Found | None:

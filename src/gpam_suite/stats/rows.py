@@ -26,7 +26,7 @@ DEFAULT_OPTIONS = "default"
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """All seeds of one model with one set of options. ``finished`` and ``lost`` (failed or diverged) go by seed."""
+    """All seeds of one model with one set of options and one training; ``lost`` are those that failed or diverged."""
 
     model: str
     label: str
@@ -42,12 +42,12 @@ class Row:
 
     @property
     def has_default_options(self) -> bool:
-        """Whether its options are those of its file in ``configs/model/``."""
+        """Whether its options are those of its file in ``configs/model/``, and its training as usual in its table."""
         return self.overrides_label == DEFAULT_OPTIONS
 
     @property
     def arm(self) -> str:
-        """What plans and ``configs/claims.yaml`` call it: the model, and the options that are not its file's."""
+        """What plans and ``configs/claims.yaml`` call it: the model, and what is not as usual."""
         return self.model if self.has_default_options else f"{self.model} ({self.overrides_label})"
 
     @property

@@ -1,6 +1,7 @@
 """``<results>/tuning``: the grid of learning rate, dropout and batch from which a recipe is chosen, by validation
 alone."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,9 +120,14 @@ def _epochs(record: Record) -> int:
 
 
 def read_grids(results: Path) -> dict[tuple[str, str], dict[Length, Grid]]:
+    """What was found below ``results``; see :func:`grids_of`."""
+    return grids_of(read_records(Path(results) / FOLDER))
+
+
+def grids_of(records: Iterable[Record]) -> dict[tuple[str, str], dict[Length, Grid]]:
     """Label of a data set and recipe to length of training to what was found; softmax comes before the other models."""
     runs: dict[tuple[str, str], dict[int, list[Record]]] = {}
-    for record in sorted(read_records(Path(results) / FOLDER), key=lambda record: record["model"] != BASELINE):
+    for record in sorted(records, key=lambda record: record["model"] != BASELINE):
         tokens = tokens_seen(record, all_settings(record).get("fairseq.optimization.max_update", 0))
         lengths = runs.setdefault((record["dataset_label"], record["recipe"]), {})
         lengths.setdefault(tokens, []).append(record)

@@ -194,11 +194,14 @@ def _vocabularies(cfg: DictConfig, prepared: Prepared | None, given: int | None,
     if prepared is not None:
         found = prepared.manifest["dictionary"]
         return (found["source"], found["target"]) if isinstance(found, dict) else (found, found)
-    dataset = cfg.dataset
-    if cfg.preprocessing.bpe in ("subword_nmt", "sentencepiece"):
-        symbols = cfg.preprocessing.bpe_size
+    dataset, preprocessing = cfg.dataset, check_preprocessing(cfg.preprocessing)
+    if preprocessing["bpe_size"]:
+        symbols = preprocessing["bpe_size"]
     elif dataset.task == RECALL.name:
-        symbols = dataset["values"] + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
+        values = whole_number(dataset["values"], 2, "dataset.values")
+        symbols = values + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
+    elif preprocessing["bpe"] == "characters" and dataset.kind != "characters":
+        symbols = None  # its types are words
     else:
         symbols = dataset.get("types") or OmegaConf.select(dataset, "expect.train.types")
     if symbols is None:

@@ -17,7 +17,7 @@ def random_words(elements: int) -> int:
 
 
 def fill_dropout(out: Tensor, dropout: float, generator: torch.Generator | None, words: Tensor) -> Tensor:
-    """Fill ``out`` with 0 (probability p) and 1/(1-p), where p is ``dropout`` rounded to a multiple of 2^-16.
+    """Fill ``out`` with 0 (probability p) and 1/(1-p): p is ``dropout`` rounded to a multiple of 2^-16, never 0 or 1.
 
     ``words`` is int64 scratch memory of at least ``random_words(out.numel())`` elements; without a ``generator``,
     torch's own is drawn from.

@@ -115,8 +115,8 @@ def make_problem(
             f"causal attention needs a key for each query, got target length {target} and source length {source}; "
             "leave causal=False for cross attention"
         )
-    if not 0.0 <= dropout < 1.0:
-        raise UsageError(f"dropout must be a probability in [0, 1), got {dropout}")
+    if not (isinstance(dropout, int | float) and 0 <= dropout < 1):
+        raise UsageError(f"dropout must be a probability in [0, 1), got {dropout!r}")
     if dropout_on not in DROPOUT_PLACES:
         raise UsageError(
             f"dropout_on must be one of {', '.join(DROPOUT_PLACES)}, got {dropout_on!r}"

@@ -61,11 +61,11 @@ class DifferentialV2(Mechanism):
 
     def share(self, query_input: Tensor) -> Tensor:
         """``sigmoid(l)``, ``[batch, heads, target, 1]``."""
-        return torch.sigmoid(self.share_proj(query_input)).transpose(1, 2).unsqueeze(-1)
+        return torch.sigmoid(parts.split_heads(self.share_proj(query_input), self.site.num_heads))
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         q, k, v = (call.finite_at_padding() if call.need_weights else call).tensors
-        query_input = self.required(call.query_input)
+        query_input = self.required_query_input(call)
         second = parts.split_heads(self.query_second(query_input), self.site.num_heads)
         share = self.share(query_input)
         if call.need_weights:

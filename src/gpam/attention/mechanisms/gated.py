@@ -15,6 +15,7 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from gpam.attention import parts
 from gpam.attention.call import Call
 from gpam.attention.facts import Facts, products
 from gpam.attention.mechanisms.softmax import Softmax
@@ -60,9 +61,9 @@ class Gated(Softmax):
 
     def gate(self, query_input: Tensor) -> Tensor:
         """``sigmoid(X W_gate)``, ``[batch, heads, target, head_dim or 1]``."""
-        return torch.sigmoid(self.gate_proj(query_input)).unflatten(-1, (self.site.num_heads, -1)).transpose(1, 2)
+        return torch.sigmoid(parts.split_heads(self.gate_proj(query_input), self.site.num_heads))
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
-        gate = self.gate(self.required(call.query_input))
+        gate = self.gate(self.required_query_input(call))
         output, weights = super()._attend(call)
         return gate * output, weights

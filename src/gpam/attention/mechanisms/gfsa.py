@@ -73,6 +73,10 @@ class GFSA(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         identity, first, second = map(parts.per_head, self.factors)
+        if q.shape[2] != k.shape[2]:
+            raise UsageError(
+                f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources, wanted as many"
+            )
         visible = masks.visible(q, k)
         attention = parts.masked_softmax(masks.scores(q, k), visible)
         weights = first * attention + second * attention @ attention

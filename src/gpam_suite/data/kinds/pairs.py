@@ -34,6 +34,8 @@ def check(dataset: Mapping[str, Any]) -> None:
     texts = node.get("texts") or {language: [] for language in both}
     if not isinstance(texts, Mapping) or set(texts) != set(both):
         raise UsageError(f"dataset.pairs.texts: got {texts!r}, wanted a list of files for each of {' and '.join(both)}")
+    for language in both:
+        several(texts[language], f"dataset.pairs.texts.{language}")
     if not isinstance(dataset["split"], Mapping) or set(dataset["split"]) != {"valid", "test"}:
         raise UsageError(f"dataset.split: got {dataset['split']!r}, wanted numbers of pairs for valid and test")
     for part, number in dataset["split"].items():

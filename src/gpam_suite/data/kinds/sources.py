@@ -17,7 +17,7 @@ from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.store.download import checked_file, checksum, mirrored, obtain, obtain_file
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.store.unpack import open_member
-from gpam_suite.data.text.lines import file_name, read_lines, stream_lines, verified, wikitext_documents, write_lines
+from gpam_suite.data.text.lines import file_name, read_lines, stream_lines, verified, wikitext_documents
 
 Key = tuple[str, str | None]  # split, language or None
 Node = Mapping[str, Any]
@@ -59,7 +59,8 @@ def _in_memory(
     def work(folder: Path) -> dict[str, Any]:
         lines, starts = read()
         for key in _keys(dataset):
-            write_lines(folder / file_name(*key), lines[key])
+            text = "".join(f"{line}\n" for line in lines[key])
+            (folder / file_name(*key)).write_text(text, encoding="utf-8", newline="\n")
         return {"lines": {file_name(*key): len(lines[key]) for key in _keys(dataset)}, "documents": starts}
 
     def raw(stages: Stages) -> Raw:
@@ -185,8 +186,8 @@ def _documents(dataset: Node, paths: Node) -> Source:
                 if content.lstrip().startswith(b"<"):
                     text = documents.read_xml(content, file["mirror"])
                 else:
-                    table, _ = obtain({"mirror": node["table"], "urls": []}, dataset["name"], paths)
-                    text = documents.read_plain(content, table, file["mirror"])
+                    table = checked_file({"mirror": node["table"], "urls": []}, f"{key}.table")
+                    text = documents.read_plain(content, obtain(table, dataset["name"], paths)[0], file["mirror"])
                 what = f"{key}.{language}, from {came_from}: {len(text)} documents"
                 digest = verified([line for document in text for line in document], file.get("checksums") or [], what)
                 if len(text) != node["documents"]:
@@ -194,6 +195,7 @@ def _documents(dataset: Node, paths: Node) -> Source:
                 fingerprint[file["mirror"]], origin[file["mirror"]] = digest, came_from
                 read.append(text)
             found[split] += documents.pair(*read, name)
+            fingerprint[f"{key}: lines of each document"] = sha256(str([len(text) for text in read[0]]).encode())
     return _in_memory(dataset, fingerprint, origin, lambda: documents.joined(found, dataset))
 
 
@@ -219,8 +221,8 @@ KINDS = {
     "corpora": Kind(_corpora, ("archives", "corpora", "hold_out"), NMT.name, published=True),
     "pairs": Kind(_pairs, ("archives", "pairs", "split"), NMT.name),
     "local": Kind(_local_files, ("folder",)),
-    "python_docs": Kind(_python_docs, ("words",)),
-    "cldr_de_en": Kind(_generated(cldr), ("pairs", "valid_pairs", "test_pairs", "items", "seed")),
+    "python_docs": Kind(_python_docs, ("words",), LM.name),
+    "cldr_de_en": Kind(_generated(cldr), ("pairs", "valid_pairs", "test_pairs", "items", "seed"), NMT.name),
     "characters": Kind(_characters, ("file", "split", "types", "documents"), LM.name, "characters", published=True),
     "documents": Kind(_documents, ("sets", "budget"), NMT.name, published=True),
     "copy": Kind(_generated(recall), _SEQUENCES, RECALL.name, "none"),

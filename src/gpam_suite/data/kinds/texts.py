@@ -89,7 +89,7 @@ class Text:
                 for versions in FORMATS[self.form](stream_lines(file, name)):
                     for target, version in zip(targets, versions, strict=True):
                         target.write(f"{version}\n")
-                    bar.update(len(versions[0]) + 1)
+                    bar.update(len(versions[0].encode()) + 1)
                     lines += 1
             if self.own and checksum(self.path, "sha256", unpacked=True) != self.digest:
                 raise UsageError(f"{self.path} changed while it was read; start again when it stays as it is")

@@ -1,9 +1,9 @@
 """Finished stages of preparations in ``<paths.data>/stages``, each found again by what it was made from.
 
-A stage is a folder ``<name>-<key>`` with its files and ``stage.json``. The key is a hash of the stage's name, its
-options, and the checksums of the texts that it read. So a killed preparation goes on at the stage that it was in, a
-changed input or option makes again what depends on it and nothing else, and data sets share what they have in common
-(both directions of a translation are tokenised once).
+A stage is a folder ``<name>-<key>`` with its files and ``stage.json``. The key is a hash of the stage's name, the
+version of all stages, its options, and the checksums of the texts that it read. So a killed preparation goes on at the
+stage that it was in, a changed input or option makes again what depends on it and nothing else, and data sets share
+what they have in common (both directions of a translation are tokenised once).
 """
 
 import json

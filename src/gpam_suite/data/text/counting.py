@@ -29,7 +29,7 @@ def count(stages: Stages, text: Piece, name: str, *, each_word: bool) -> Stage:
         if each_word:
             (folder / COUNTS).write_text(json.dumps(total, ensure_ascii=False, sort_keys=True), encoding="utf-8")
             facts["types"] = len(total) + 1
-        return {"lines": 0, "unk": 0, **facts}
+        return dict(facts)
 
     return stages.run("count", {"text": text, "each_word": each_word}, work)
 

@@ -63,12 +63,6 @@ def read_lines(path: Path) -> list[str]:
         return list(stream_lines(file, path))
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write one line each, UTF-8, ended by a line feed."""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(line + "\n" for line in lines)
-
-
 def verified(lines: Iterable[str], accepted: Sequence[str], what: str) -> str:
     """The SHA-256 of lines, each with its line feed: the same whatever file they came from.
 

@@ -58,9 +58,9 @@ def sentences(aggregate: Aggregate, row: Row, analyses: Mapping[Path, Any], name
     columns: list[tuple[str, list[tuple[Any, np.ndarray]]]] = []  # a title; words and weights of each sentence
     for one, own in first.items():
         words, maps = [sentence["words"] for sentence in own], [np.array(sentence["weights"]) for sentence in own]
-        parts = {"": (None, None)}
+        parts = {"": (-np.inf, np.inf)}
         if any((heads < 0).any() for heads in maps):
-            parts = {": positive": (0, None), ": negative": (None, 0)}
+            parts = {": positive": (0, np.inf), ": negative": (-np.inf, 0)}
         for part, bounds in parts.items():
             means = [heads.clip(*bounds).mean(0) for heads in maps]
             columns.append((one.label + part, list(zip(words, means, strict=True))))

@@ -10,7 +10,7 @@ from gpam_suite.common.formatting import signed
 from gpam_suite.records.metrics import IN_PERCENT, METRIC_LABEL
 from gpam_suite.report.plotting import BASELINE_DASH, COLOURS, Plot, legend_below
 from gpam_suite.report.provenance import FROM_RECORDS
-from gpam_suite.stats.claim import Claim, share_lower
+from gpam_suite.stats.claim import Claim, as_shown
 from gpam_suite.stats.finding import Comparison, Finding
 
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
@@ -48,7 +48,8 @@ def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
 def _panel(axes: Axes, found: Finding) -> None:
     for index, one in enumerate(found.against_baseline):
         colour = _PRIMARY if one.primary else _SECONDARY
-        seeds, mean = [_shown(found, gain) for gain in one.gains.values()], _shown(found, one.gain.estimate)
+        seeds = [as_shown(found.metric, gain) for gain in one.gains.values()]
+        mean = as_shown(found.metric, one.gain.estimate)
         if _is_far(found, one):
             left = mean < 0
             said = f"\u25c2 {signed(mean)}" if left else f"{signed(mean)} \u25b8"
@@ -58,10 +59,10 @@ def _panel(axes: Axes, found: Finding) -> None:
         axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor="none", markeredgecolor=colour, markersize=4)
         axes.plot([mean], [index - 0.14], "|", color=colour, markersize=9, markeredgewidth=2)
         if one.gain.low is not None:
-            ends = [_shown(found, end) for end in (one.gain.low, one.gain.high)]
+            ends = [as_shown(found.metric, end) for end in (one.gain.low, one.gain.high)]
             axes.plot(ends, [index - 0.14] * 2, color=colour, linewidth=1.3)
     axes.axvline(0, color="#000000", linestyle=BASELINE_DASH, linewidth=0.8, zorder=1, label="no gain")
-    axes.axvline(_shown(found, found.effect), **effect_line(found.claim))
+    axes.axvline(as_shown(found.metric, found.effect), **effect_line(found.claim))
     names = [one.labels[0] for one in found.against_baseline]
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -78,8 +79,3 @@ def _is_far(found: Finding, one: Comparison) -> bool:
 def effect_line(claim: Claim) -> dict[str, Any]:
     """How the smallest effect of interest looks, and what it is called: the paper's gain where it has the row."""
     return {**_EFFECT, "label": "the paper's gain" if claim.paper else "smallest effect of interest"}
-
-
-def _shown(found: Finding, gain: float) -> float:
-    """Percent of perplexity, or points."""
-    return float(100 * share_lower(gain)) if found.metric in IN_PERCENT else gain

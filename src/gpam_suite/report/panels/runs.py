@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
+from gpam_suite.common.formatting import listed
 from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import look_of, selected
@@ -78,7 +79,9 @@ def inside_runs(results: Path, aggregate: Aggregate) -> Plot | None:
                 logarithmic(axes.yaxis)
         legend_below(figure)
 
-    said = caption(aggregate, _WHAT, shown, then=f"{ANALYSE} parts=[runs]", among=len(rows))
+    absent = [f"{row.label}, seed {one['seed']}" for row in found for one in row.finished if one.folder not in analyses]
+    left = f" Not looked into (gradients and lambdas alone): {listed(absent)}." if absent and analyses else ""
+    said = caption(aggregate, _WHAT + left, shown, then=f"{ANALYSE} parts=[runs]", among=len(rows))
     return Plot("inside", said, 0.9 + 1.7 * down, paint)
 
 
