@@ -260,8 +260,8 @@ def _inside(found: Finding) -> str:
         return ""
     how = (
         "Means over modules, heads and seeds. The last two columns are rank correlations over the runs of a model "
-        "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs (of many, over "
-        "some), with Holm's correction. They are secondary; intervals of differences are not corrected.\n"
+        "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs, or many "
+        "drawn ones, with Holm's correction. They are secondary; intervals of differences are not corrected.\n"
     )
     return f"{how}\n{markdown(head, lines)}"
 
