@@ -1,6 +1,7 @@
 """Makes fairseq 0.12.2 importable and correct under Python 3.11, Hydra 1.3, OmegaConf 2.3, numpy 2, torch 2.6 or later.
 
-Import this module before fairseq, in every process. It is the only place that knows what is wrong with fairseq:
+Import this module before fairseq, in every process. It knows what keeps fairseq from being imported, or makes its
+numbers wrong; what its trainer lacks is in ``trainer/``:
 
 1. Python 3.11 refuses dataclass defaults without a hash, which two of fairseq's configurations have.
 2. fairseq unpickles a checkpoint whole, which runs whatever code the file names. Here it takes tensors, plain data

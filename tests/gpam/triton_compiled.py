@@ -1,21 +1,25 @@
-"""Compiles the Triton kernels for a Hopper GPU (compute capability 9.0), which needs none; prints the cubins' sizes."""
+"""Compiles the Triton kernels for a Hopper GPU (compute capability 9.0), which needs none, with all that they can do
+and in the sizes that they are launched in; prints the cubins' sizes."""
 
 import inspect
 import json
 import sys
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gpam.attention.backends.triton import kernels_long, kernels_short
 
-PLAIN = {"TWO": True, "TWO_KEYS": False, "CAUSAL": True, "PADDED": False, "DROPOUT": False, "DROP_SUM": False}
-FULL = {"TWO": True, "TWO_KEYS": True, "CAUSAL": False, "PADDED": True, "DROPOUT": True, "DROP_SUM": False}
+alone = "gpam.attention.backends.triton.launch" not in sys.modules
+from gpam.attention.backends.triton import launch  # noqa: E402  (after the look)
+
+FULL = {"TWO": True, "TWO_KEYS": True, "CAUSAL": True, "PADDED": True, "DROPOUT": True, "DROP_SUM": False}
 FLOAT32 = ("WEIGHTS", "LSE", "DELTA")
 
 
-def compiled_bytes(kernel, dtype: str, constants: dict[str, object]) -> int:
+def compiled_bytes(kernel, dtype: str, constants: dict[str, object], warps: int = 4, stages: int = 1) -> int:
     names = list(inspect.signature(kernel.fn).parameters)
     summed = ("DQ0", "DQ1") if kernel is kernels_long.backward else ()  # atomics in float32
 
@@ -31,14 +35,17 @@ def compiled_bytes(kernel, dtype: str, constants: dict[str, object]) -> int:
     used = {name: value for name, value in constants.items() if name in names}
     signature = {name: kind(name) for name in names}
     source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in used.items()})
-    return len(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["cubin"])
+    options = {"num_warps": warps, "num_stages": stages}
+    return len(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"])
 
 
-sizes = {"D": 64, "DV": 64, "ROWS": 32, "KEYS": 32}
+longest, _ = launch.SHORT[2]
 found = {"delta": compiled_bytes(kernels_long.delta, "bf16", {"DV": 64, "ROWS": 64})}
-for flags, dtype, modules in ((PLAIN, "bf16", (kernels_long, kernels_short)), (FULL, "fp16", (kernels_short,))):
-    for module in modules:
-        for kernel in (module.forward, module.backward):
-            name = f"{module.__name__.rpartition('.')[2]} {kernel.fn.__name__} {dtype}"
-            found[name] = compiled_bytes(kernel, dtype, flags | sizes)
-json.dump({"sizes": found, "launch": "gpam.attention.backends.triton.launch" in sys.modules}, sys.stdout)
+for backward in (False, True):
+    name = "backward" if backward else "forward"
+    tiles = launch.blocks(64, torch.bfloat16, backward), launch.Blocks(longest, longest, 8, 1)
+    for module, dtype, tile in zip((kernels_long, kernels_short), ("bf16", "fp16"), tiles, strict=True):
+        sizes = {"D": 64, "DV": 64, "ROWS": tile.rows, "KEYS": tile.keys}
+        kernel = getattr(module, name)
+        found[f"{module.__name__} {name}"] = compiled_bytes(kernel, dtype, FULL | sizes, tile.warps, tile.stages)
+json.dump({"sizes": found, "alone": alone}, sys.stdout)

@@ -191,7 +191,7 @@ def test_a_killed_download_is_taken_up_by_the_next_process(tmp_path, server):
     node = archive(f"{server.address}/a.bin")
     process = multiprocessing.get_context("fork").Process(target=_killed_in_a_download, args=(node, tmp_path))
     process.start()
-    process.join(60)
+    process.join(240)
     assert process.exitcode == -9
     got(tmp_path, node)
     assert int(server.asked[-1][1].removeprefix("bytes=").removesuffix("-")) >= 190_000

@@ -110,7 +110,7 @@ def _prepare_at_the_barrier(dataset, data, barrier, names):
 
     def meet(temporary, folder, summary):
         if summary == "manifest.json":
-            barrier.wait(60)  # both have finished their work and neither has published it
+            barrier.wait(240)  # both have finished their work and neither has published it
         publish(temporary, folder, summary)
 
     atomic.publish = meet
@@ -124,9 +124,9 @@ def test_two_processes_at_once_both_succeed(tmp_path):
     processes = [context.Process(target=_prepare_at_the_barrier, args=arguments) for _ in range(2)]
     for process in processes:
         process.start()
-    got = {names.get(timeout=60) for _ in processes}
+    got = {names.get(timeout=240) for _ in processes}
     for process in processes:
-        process.join(60)
+        process.join(240)
         assert process.exitcode == 0
     assert sorted(got) == preparations(tmp_path / "data") and len(got) == 1
 

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import re
 import sys
 
@@ -56,6 +57,7 @@ def test_what_is_not_known_in_advance_is_counted(monkeypatch, caplog):
 def test_what_ends_soon_shows_nothing(monkeypatch, caplog):
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "DELAY", math.inf)  # however slow the machine is
     caplog.set_level(logging.INFO)
     with progress.progress("read", 10) as bar:
         bar.update(10)

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -136,7 +137,8 @@ def test_the_first_that_fails_gives_the_reason_and_ends_the_others(folders, tmp_
     with pytest.raises(RunFailed, match="failed: ValueError: out of tea"):
         run(cfg)
     assert read_record(folder_of(cfg))["reason"] == "ValueError: out of tea"
-    assert all(process.returncode is not None for process in started)
+    codes = [process.returncode for process in started if process.args[0] == "sh"]
+    assert sorted(codes) == [-signal.SIGKILL, 7]  # the one that sleeps was not waited for
 
 
 def test_of_workers_the_one_that_ended_the_others_is_told(tmp_path):

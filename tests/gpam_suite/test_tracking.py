@@ -46,7 +46,7 @@ def said(offline):
             read = list(records(file))
             return read if read and read[-1].WhichOneof("record_type") == "exit" else None
 
-    for record in until(whole, 60):
+    for record in until(whole):
         kind = record.WhichOneof("record_type")
         found[kind].append(getattr(record, kind))
     for summary in found["summary"]:

@@ -28,7 +28,8 @@ SAMPLED_ROWS = 48
 class Shape:
     """``length`` queries and ``source`` keys (default: as many) in every one of ``batch`` sequences.
 
-    With ``padded`` a third of the sequences are a third shorter. ``dtype``: float32, or auto for bfloat16 on a GPU.
+    With ``padded`` a third of the sequences are a third shorter. ``dtype``: float32, float16, bfloat16,
+    or auto: bfloat16 on a GPU, else float32.
     """
 
     batch: int

@@ -20,7 +20,7 @@ Compute = Callable[[Mechanism, Tensor, Tensor, Tensor, Tensor | None, bool], Ten
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """Another way to compute the mechanism ``of``."""
+    """Another way to compute the mechanism ``of``; None: by its own backend."""
 
     of: str
     compute: Compute | None

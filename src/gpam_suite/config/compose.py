@@ -33,7 +33,7 @@ _NODES = {
     "fairseq": (),
 }
 """Nodes of a run's configuration, and what names them."""
-_BESIDE = ("seed", "experiment_name", "checks", "tracking", "paths")  # those: the rest of what a training has
+_BESIDE = ("seed", "experiment_name", "checks", "tracking", "paths")  # the other top-level keys of a training
 
 
 def composed(*overrides: str, root: str = "train") -> DictConfig:

@@ -58,7 +58,7 @@ def place_of(variables: Mapping[str, str] = os.environ) -> Place | None:
     ``srun`` with more than one task, SLURM's own.
 
     Raises:
-        UsageError: some variables are set and others missing, or a number is none.
+        UsageError: of several processes, a variable is missing, or its number is none.
     """
     if "RANK" in variables and variables.get("WORLD_SIZE", "1") != "1":
         return _place(variables, "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")

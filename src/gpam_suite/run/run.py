@@ -47,7 +47,8 @@ def run(cfg: DictConfig) -> float | None:
     Returns the headline metric; None in a process that is not the first of several (:mod:`gpam_suite.run.processes`).
 
     Raises:
-        UsageError: the configuration, the data or the results folder is wrong; nothing was started.
+        UsageError: the configuration, the data or a folder is wrong, or disk or memory ran out; there is no record, and
+            the same call goes on.
         RunFailed: training or evaluation ended without a result; the record says why.
         Preempted: SIGTERM or Ctrl-C came; training was saved, and the same call goes on.
     """
