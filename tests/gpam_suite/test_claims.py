@@ -466,6 +466,18 @@ def stepped_down(*secondary):
     return list(itertools.accumulate((min(1, (planned - index) * p) for index, p in enumerate(raw)), max))
 
 
+def test_an_arm_that_is_in_no_plan_counts_beside_the_planned_comparisons(tmp_path):
+    sigmoid = [make_record(experiment="lm_ptb", model="sigmoid", value=96.0 + seed, seed=seed) for seed in (1, 2, 3)]
+    planned = claims.read_claims()["lm_ptb"].secondary
+    for folder, more, counted in (("a", [], planned), ("b", sigmoid, planned + 1)):
+        found = experiment(tmp_path / folder, seven(EFFECT), more=[*scaled(), *more])
+        first = min(found.comparisons[1:], key=lambda one: one.gain.p_value)
+        assert first.holm == pytest.approx(min(1, counted * first.gain.p_value)) and first.holm < 1
+        (aggregate,) = (one for one in read_aggregates(tmp_path / folder) if one.experiment == "lm_ptb")
+        table = claim_parts({"lm_ptb": aggregate}, {"lm_ptb": found})["comparisons-lm_ptb"]
+        assert f"all {planned} secondary comparisons of the plan{' and 1 of other arms' if more else ''}: one" in table
+
+
 def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path):
     longer = [
         make_record(experiment="lm_ptb_long", model=model, value=80.0 + seed + extra[seed], seed=seed)

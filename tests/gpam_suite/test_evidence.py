@@ -14,12 +14,13 @@ from runs import TINY_LM, call, places, until, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
-from gpam_suite.config.compose import check, composed, folder_of
+from gpam_suite.config.compose import check, composed, folder_of, overrides_label
 from gpam_suite.records.folder import write_record
 from gpam_suite.records.lines import append_history
 from gpam_suite.records.settings import names_a_row, table_settings
 from gpam_suite.run import evidence
 from gpam_suite.run.outcomes import RunFailed
+from gpam_suite.stats.aggregate import changed_options
 from gpam_suite.stats.claim import read_claims
 from gpam_suite.stats.rows import BASELINE
 
@@ -55,37 +56,37 @@ def arms_of_the_plan():
     lines = [line for part in PLAN.values() for line in part["multiruns"]]
     for words in itertools.chain.from_iterable(map(evidence.overrides_of, lines)):
         given = dict(word.removeprefix("++").split("=", 1) for word in words)
-        names_it = [key for key in given if key.startswith("model.")]
+        options = changed_options(overrides_label(composed(*words))) if " model." in f" {' '.join(words)}" else []
         if "experiment_name" not in given:  # in an experiment of its own a length is the usual one
-            names_it += {"fairseq.optimization.max_update"}.intersection(given)
-        options = ",".join(f"{key.rpartition('.')[2]}={given[key]}" for key in sorted(names_it))
-        arm = f"{given['model']} ({options})" if options else given["model"]
+            options += [f"max_update={given[key]}" for key in {"fairseq.optimization.max_update"}.intersection(given)]
+        arm = f"{given['model']} ({','.join(options)})" if options else given["model"]
         experiment = given.get("experiment_name", given.get("experiment", ""))
         trained.setdefault((experiment, arm), set()).add(int(given["seed"]))
     return trained
 
 
-def test_every_arm_that_a_claim_compares_is_trained_with_as_many_seeds():
-    """No name in ``configs/claims.yaml`` is misspelt: an arm that is not there would be left out unsaid."""
+def test_a_claims_arms_and_seeds_are_those_that_are_trained():
+    """No name in ``configs/claims.yaml`` is misspelt or missing: an arm that is not there would be left out unsaid."""
     trained = arms_of_the_plan()
     for claim in read_claims().values():
         also = claim.extension["also"] if claim.extension else []
-        arms = {BASELINE, claim.model, *claim.controls, *itertools.chain(*claim.pairs), *claim.seeds_of, *also}
+        assert set(also) <= set(claim.controls) and all(map(claim.is_planned, itertools.chain(*claim.pairs)))
+        arms = {BASELINE, claim.model, *claim.controls, *claim.arms}
+        assert arms == {arm for experiment, arm in trained if experiment == claim.experiment}, claim.experiment
         for arm in arms:
-            wanted = set(range(1, claim.seeds_for(arm) + 1))
-            assert trained.get((claim.experiment, arm), set()) >= wanted, (claim.experiment, arm)
+            assert trained[claim.experiment, arm] == set(range(1, claim.seeds_for(arm) + 1)), (claim.experiment, arm)
 
 
 def test_every_secondary_comparison_of_a_plan_is_counted():
-    """Each arm with softmax, each control and pair: of a claim and of its parts, whose first comparison is one too."""
-    trained, everything = arms_of_the_plan(), read_claims().values()
-    for claim in (one for one in everything if not one.part_of):
-        count = -1  # the primary comparison
-        for one in (claim, *(part for part in everything if part.part_of == claim.experiment)):
-            arms = {arm for experiment, arm in trained if experiment == one.experiment} - {BASELINE}
-            assert one.model in arms
-            count += len(arms) + len(one.controls) + len(one.pairs)
-        assert claim.secondary == count, claim.experiment
+    """Each arm with softmax, the model with each control, and pairs: of a claim and of its parts."""
+    counts = {name: claim.secondary for name, claim in read_claims().items() if not claim.part_of}
+    assert counts == {
+        "lm_ptb": 2 * 11 + 15 + 8 + 3,
+        "multi30k_de_en": 2 * 2 + 4,
+        "multi30k_en_de": 2,
+        "wikitext2_trained": 2,
+        "iwslt14_partial": 2 + 1,
+    }
 
 
 @pytest.mark.parametrize("part", ["ptb_longer", "ptb_longer_dagpam", "multi30k_longer"])

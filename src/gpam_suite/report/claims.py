@@ -130,11 +130,13 @@ def _without_a_seed(one: Comparison) -> str:
 def _tests(found: Finding) -> str:
     """Every comparison, and how they were tested."""
     effect = gain_text(found.metric, found.effect)
+    more = f" and {found.unplanned} of other arms" if found.unplanned else ""
     how = (
         f"{_WHAT[found.metric in IN_PERCENT]} p values are of t tests paired over the seeds that both have: "
         f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
-        f"either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all "
-        f"{found.claim.secondary} secondary comparisons of the plan: one that is not made yet counts with p = 1.\n"
+        "either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all "
+        f"{found.claim.secondary} secondary comparisons of the plan{more}: one that is not made yet counts with "
+        "p = 1.\n"
     )
     if found.claim.part_of:
         how = "Read like the table of its plan.\n"

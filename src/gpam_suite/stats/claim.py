@@ -22,8 +22,8 @@ _SEEDS_OF_OTHERS = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """What a plan fixes of an experiment before its runs: its entry in ``configs/claims.yaml``. ``secondary`` is how
-    many secondary comparisons the plan and its parts make in all."""
+    """What a plan fixes of an experiment before its runs: its entry in ``configs/claims.yaml``. ``controls`` and
+    ``arms`` have the seeds of each arm beside softmax and the model."""
 
     experiment: str
     title: str
@@ -34,9 +34,8 @@ class Claim:
     paper: dict[str, float] | None = None
     smallest_effect: dict[str, float] | float | None = None
     pairs: list[tuple[str, str]] = field(default_factory=list)
-    seeds_of: dict[str, int] = field(default_factory=dict)
+    arms: dict[str, int] = field(default_factory=dict)
     schedules: list[tuple[str, str]] = field(default_factory=list)
-    secondary: int = 0
     part_of: str | None = None
     extension: dict[str, Any] | None = None
 
@@ -46,17 +45,28 @@ class Claim:
         return [(self.model, BASELINE), *self.schedules]
 
     @property
+    def secondary(self) -> int:
+        """How many secondary comparisons the plan makes: of each arm with softmax, of the model with each control, of
+        pairs, and of the plan's parts, whose first comparison is one too."""
+        parts = [claim for claim in read_claims().values() if claim.part_of == self.experiment]
+        own = 2 * len(self.controls) + len(self.arms) + len(self.pairs)
+        return own + sum(1 + part.secondary for part in parts)
+
+    def is_planned(self, arm: str) -> bool:
+        return arm in (BASELINE, self.model, *self.controls, *self.arms)
+
+    @property
     def asked_about(self) -> frozenset[str]:
         """The model, and the arms that are compared with more than softmax: controls and pairs."""
         return frozenset([self.model, *self.controls]).union(*self.pairs)
 
     def extended(self, spread: float | None) -> "Claim":
-        """With the seeds of the plan's extension (``seeds``, of softmax, the model and those in ``also``) where the
-        standard deviation of the planned seeds' gains is above its ``spread``."""
+        """With the seeds of the plan's extension (``seeds``, of softmax, the model and the controls in ``also``) where
+        the standard deviation of the planned seeds' gains is above its ``spread``."""
         if self.extension is None or spread is None or spread <= self.extension["spread"]:
             return self
         seeds = self.extension["seeds"]
-        return replace(self, seeds=seeds, seeds_of=self.seeds_of | dict.fromkeys(self.extension["also"], seeds))
+        return replace(self, seeds=seeds, controls=self.controls | dict.fromkeys(self.extension["also"], seeds))
 
     def planned(self, aggregate: Aggregate) -> Aggregate:
         """``aggregate`` with the plan's seeds alone: what was run beyond them plays no part."""
@@ -71,10 +81,10 @@ class Claim:
         return replace(row, finished=finished, lost=lost)
 
     def seeds_for(self, arm: str) -> int:
-        """How many seeds the plan has of an arm: 1 to this."""
+        """How many seeds the plan has of an arm, 1 to this; of one that is not planned a few are asked for."""
         if arm in (BASELINE, self.model):
             return self.seeds
-        return (self.controls | self.seeds_of).get(arm, _SEEDS_OF_OTHERS)
+        return (self.controls | self.arms).get(arm, _SEEDS_OF_OTHERS)
 
     def effect(self, metric: str) -> float:
         """``D``: the gain between two scores, the paper's of this row or others, or a number on the scale of the

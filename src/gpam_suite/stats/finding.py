@@ -1,6 +1,7 @@
 """What an experiment says of a claim: the comparisons of its plan, computed once and saved."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -67,6 +68,11 @@ class Finding:
         """Whether the plan's seeds are there. Before, no comparison is shown: a look at half of them would be a choice
         of when to stop."""
         return self.verdict is not None
+
+    @property
+    def unplanned(self) -> int:
+        """How many comparisons are of arms that the plan has not."""
+        return sum(not self.claim.is_planned(one.model) for one in self.comparisons)
 
     @property
     def against_baseline(self) -> tuple[Comparison, ...]:
@@ -183,14 +189,19 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
 
 def _corrected(said: Mapping[str, Finding]) -> dict[str, Finding]:
     """With Holm's correction over all secondary comparisons of a plan, those of a claim and of its parts: one that is
-    not made yet, or never can be, counts with p = 1. So what joins later hardly moves the others."""
+    not made yet, or never can be, counts with p = 1, so what joins later hardly moves the others. What is compared and
+    was not planned counts beside them."""
     families: dict[str, dict[tuple[str, int], float | None]] = {}
+    unplanned: Counter[str] = Counter()
     for name, found in said.items():
         if found.whole:
             tests = {(name, index): one.gain.p_value for index, one in enumerate(found.comparisons) if not one.primary}
-            families.setdefault(found.claim.part_of or name, {}).update(tests)
+            plan = found.claim.part_of or name
+            families.setdefault(plan, {}).update(tests)
+            unplanned[plan] += found.unplanned
     for plan, tests in families.items():
-        tests |= {(plan, -index): None for index in range(1, read_claims()[plan].secondary - len(tests) + 1)}
+        missing = read_claims()[plan].secondary + unplanned[plan] - len(tests)
+        tests |= {(plan, -index): None for index in range(1, missing + 1)}
     corrected = {key: p_value for family in families.values() for key, p_value in holm(family).items()}
     return {
         name: replace(
