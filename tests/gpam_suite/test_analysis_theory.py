@@ -78,10 +78,10 @@ def test_collapse_by_depth_is_measured_at_each_depth(tmp_path, monkeypatch):
 def test_depth_is_measured_again_where_another_is_asked(tmp_path):
     found = {"experiment": "e", "lambda_neg": 1.0, "layers": [0, 1], "seeds": [1]}
     store.write(store.path_of(tmp_path, "depth"), found | {"networks": {"attention": [{"lambda_pos": 0.5}]}})
-    asked = {"experiment": "e", "lambda_neg": 1.0, "layers": [0, 1], "depth_seeds": [1], "lambda_pos": [0.5]}
+    asked = {"depth_experiment": "e", "lambda_neg": 1.0, "layers": [0, 1], "depth_seeds": [1], "lambda_pos": [0.5]}
     assert depth.is_analysed(tmp_path, OmegaConf.create(asked))
     for change in (
-        {"experiment": "f"},
+        {"depth_experiment": "f"},
         {"lambda_neg": 0.0},
         {"layers": [0]},
         {"depth_seeds": [1, 2]},

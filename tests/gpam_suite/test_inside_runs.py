@@ -186,6 +186,11 @@ def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path
         ("perturb", "rates=[0,1.5]", "rates: got"),
         ("perturb", "rates=[0,much]", "rates: got"),
         ("perturb", "texts.blocks=0", "texts.blocks: got 0"),
+        (
+            "analyse",
+            "depth_experiment=nmt_laptop",
+            "got 'nmt_laptop', wanted one of a pre-LN",
+        ),
         ("perturb", "only=local_ml", "did you mean 'local_lm'?"),
     ],
 )

@@ -19,6 +19,7 @@ from gpam.attention import Site, build
 from gpam.attention.parts import merge_heads, split_heads
 from gpam.errors import UsageError
 from gpam_suite.common.options import several, whole_number
+from gpam_suite.common.tasks import LM
 from gpam_suite.config.compose import composed
 from gpam_suite.inside import store
 from gpam_suite.inside.measures import of_tokens
@@ -38,7 +39,7 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
             raise UsageError(f"{name}: got none, wanted numbers, as in {name}=[1,2]")
     deepest = max(whole_number(depth, 0, "layers") for depth in layers)
     found: dict[str, Any] = {
-        "experiment": settings.experiment,
+        "experiment": settings.depth_experiment,
         "lambda_neg": settings.lambda_neg,
         "layers": layers,
         "seeds": seeds,
@@ -49,12 +50,16 @@ def analyse_depth(results: Path, settings: DictConfig) -> Path:
         rows: dict[str, list[Any]] = {network: [] for network in found["networks"]}
         for seed in seeds:
             cfg = composed(
-                f"experiment={settings.experiment}",
+                f"experiment={settings.depth_experiment}",
                 f"model={name}",
                 f"seed={seed}",
                 f"++fairseq.model.decoder_layers={deepest}",
                 *(f"model.{key}={value}" for key, value in options.items()),
             )
+            if cfg.dataset.task != LM.name or not cfg.fairseq.model.decoder_normalize_before:
+                raise UsageError(
+                    f"depth_experiment: got '{cfg.experiment_name}', wanted that of a pre-LN language model"
+                )
             model, task, prepared = untrained(cfg, settings.paths)
             stream = observed(model, texts(task, prepared, 1)[0].arguments).streams["decoder"]
             found["dataset_label"], found["tokens"], found["width"] = cfg.dataset.label, *stream[0].shape
@@ -75,7 +80,7 @@ def is_analysed(results: Path, settings: DictConfig) -> bool:
         return False
     lambdas = [entry["lambda_pos"] for entry in found["networks"]["attention"] if "lambda_pos" in entry]
     before = found["experiment"], found["lambda_neg"], found["layers"], found["seeds"], lambdas
-    names = ("experiment", "lambda_neg", "layers", "depth_seeds", "lambda_pos")
+    names = ("depth_experiment", "lambda_neg", "layers", "depth_seeds", "lambda_pos")
     return before == tuple(settings[name] for name in names)
 
 

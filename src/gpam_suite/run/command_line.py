@@ -209,7 +209,7 @@ def _meant_key(text: str, config_name: str) -> str:
         return f"; did you mean '{min(whole, key=len)}'?"
     places = [name.rpartition(".") for name in (every if above else known[files[0]]) if name != key]
     beside = {f"{above}.{name}" if above else name for place, _, name in places if place == above}
-    beside |= set() if above else _groups()
+    beside |= set() if above else _groups() - {key}
     below = [name for name in every if name.endswith(f".{leaf}") and name != key]
     meant = did_you_mean(key, beside) or (did_you_mean(key, below) if above else "")
     return meant or (f"; did you mean '{min(below, key=len)}'?" if below else "")
