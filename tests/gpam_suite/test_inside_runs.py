@@ -189,7 +189,7 @@ def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path
         (
             "analyse",
             "depth_experiment=nmt_laptop",
-            "got 'nmt_laptop', wanted one of a pre-LN",
+            "got 'nmt_laptop', wanted that of a pre-LN",
         ),
         ("perturb", "only=local_ml", "did you mean 'local_lm'?"),
     ],
