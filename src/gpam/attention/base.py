@@ -145,9 +145,10 @@ class Mechanism(nn.Module):
     def _check(self, q: Tensor, k: Tensor, *values: Tensor) -> None:
         """UsageError where queries, keys and values do not belong together, or not here."""
         given, heads = (q, k, *values), self.site.num_heads
-        width = self.site.head_dim
-        fit = all(x.dim() == 4 and (x.shape[0], x.shape[3], x.dtype) == (q.shape[0], width, q.dtype) for x in given)
-        if not fit or q.shape[1] != heads or any(v.shape[2] != k.shape[2] for v in values):
+        width = self.site.head_dim  # of queries and keys: some models have other values
+        fit = all(x.dim() == 4 and x.shape[0] == q.shape[0] and x.dtype == q.dtype for x in given)
+        fit = fit and q.shape[1] == heads and q.shape[3] == k.shape[3] == width
+        if not fit or any(v.shape[2] != k.shape[2] for v in values):
             shapes = ", ".join(f"{list(x.shape)} of {x.dtype}" for x in given)
             raise UsageError(
                 f"queries, keys and values: got {shapes}, wanted [batch, {heads} heads, length, head_dim = {width}] of "
