@@ -53,7 +53,7 @@ class Metrics:
     """sacreBLEU's BLEU, chrF and TER of texts such as ``references``, and BLEU's sufficient statistics of one line.
 
     Tokenised text (:func:`kind_of`) is scored as it is (``tok:none``), raw text by the tokeniser for its script
-    (:func:`tokeniser_of`). ``lowercase``: BLEU and chrF without regard to case; TER has none.
+    (:func:`tokeniser_of`). ``lowercase``: BLEU and chrF without regard to case, as TER is always.
     """
 
     def __init__(self, references: Sequence[str], lowercase: bool) -> None:

@@ -92,7 +92,7 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     for name, folders in folders_of_runs(results / TUNING).items():
         own, together = _beside(published / TUNING, name, folders)
         tuned, searched = tuned + own, searched + together
-    grids_of(searched)
+    grids_of(searched)  # refuses two runs of one setting
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
 
 

@@ -40,8 +40,8 @@ _TEXTS += ("paths.results", "paths.data", "paths.mirror")
 def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
     """Compose ``configs/<config_name>.yaml`` with the command line and do ``work``, once or as a multirun.
 
-    Exits with 0, with 2 after a user's mistake (one sentence on stderr), with 1 when a run failed, with 128 plus the
-    signal's number when it was stopped.
+    Exits with 0, with 2 after a user's mistake (one sentence on stderr), with 1 when a run failed, and with 128
+    plus the signal's number when it was stopped.
     """
     _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
