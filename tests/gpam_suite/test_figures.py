@@ -43,6 +43,9 @@ def test_what_differs_in_more_than_lambdas_is_no_sweep(tmp_path):
     assert find_sweeps(_aggregate(tmp_path).rows) == []
     store(tmp_path, runs[2])
     assert len(find_sweeps(_aggregate(tmp_path).rows)) == 1
+    learned = [{**run, "options": {**run["options"], "lambdas": "trainable"}} for run in runs]
+    store(tmp_path / "learned", *learned)  # where they begin is not what they are
+    assert find_sweeps(_aggregate(tmp_path / "learned").rows) == []
 
 
 @pytest.mark.parametrize(
