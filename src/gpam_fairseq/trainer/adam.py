@@ -17,9 +17,8 @@ def fused_step(optimizer: Adam, closure: Callable[[], Any] | None = None) -> Any
     fairseq adds ``eps`` to the root of the uncorrected second moment, torch to that of the corrected one, so torch's
     is ``eps / sqrt(1 - beta2^step)``. Half precision and AMSGrad are left to fairseq's own.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    exact = all(parameter.dtype == torch.float32 for parameter in parameters)
-    if not exact or any(group["amsgrad"] for group in optimizer.param_groups):
+    half = (parameter.dtype != torch.float32 for group in optimizer.param_groups for parameter in group["params"])
+    if any(half) or any(group["amsgrad"] for group in optimizer.param_groups):
         return _stock_step(optimizer, closure)
     loss = None if closure is None else closure()
     for group in optimizer.param_groups:

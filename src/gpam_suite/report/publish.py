@@ -74,8 +74,9 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
         checked_scores(record)
     _titles(published, aggregates)
     files: dict[Path, bytes] = {}
+    before = folders_of_runs(published)
     for name, folders in folders_of_runs(results).items():
-        own, together = _beside(published, name, folders)
+        own, together = _beside(before.get(name, []), folders)
         if together:
             aggregate(together)  # refuses those that make no table with what stays
         files |= _merged(published / "runs" / name, _kept(own, results / "runs" / name))
@@ -88,17 +89,17 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     for path in (results / "references").glob("*.json"):
         store.read(path)
         files[published / "references" / path.name] = path.read_bytes()
-    tuned, searched = [], []
+    tuned, searched, before = [], [], folders_of_runs(published / TUNING)
     for name, folders in folders_of_runs(results / TUNING).items():
-        own, together = _beside(published / TUNING, name, folders)
+        own, together = _beside(before.get(name, []), folders)
         tuned, searched = tuned + own, searched + together
     grids_of(searched)  # refuses two runs of one setting
     return write_files(files | _merged(published / TUNING, _kept(tuned, results / TUNING)))
 
 
-def _beside(published: Path, name: str, folders: Iterable[Path]) -> tuple[list[Path], list[Record]]:
+def _beside(before: Iterable[Path], folders: Iterable[Path]) -> tuple[list[Path], list[Record]]:
     """Of an experiment's runs in ``folders`` those that come in, and all that are then published."""
-    there, own = (_by_name(found) for found in (folders_of_runs(published).get(name, []), folders))
+    there, own = _by_name(before), _by_name(folders)
     finished = {run for run, record in there.items() if record["status"] == "finished"}
     for run in [run for run in own if run in finished and own[run]["status"] != "finished"]:
         log.warning("%s has not finished, and the published run of its name has: that stays", own.pop(run).folder)

@@ -73,10 +73,7 @@ class GFSA(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         identity, first, second = map(parts.per_head, self.factors)
-        if q.shape[2] != k.shape[2]:
-            raise UsageError(
-                f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources, wanted as many"
-            )
+        _refuse_missing_rows(q, k)
         visible = masks.visible(q, k)
         attention = parts.masked_softmax(masks.scores(q, k), visible)
         weights = first * attention + second * attention @ attention
@@ -90,11 +87,8 @@ class GFSA(Mechanism):
                 "then; ask for them with all targets at once"
             )
         identity, first, second = map(parts.per_head, self.factors)
-        if call.state is None and q.shape[2] != k.shape[2]:
-            raise UsageError(
-                f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources and no state with the "
-                "earlier rows, wanted as many, or the state of the steps before (in transformers: use_cache=False)"
-            )
+        if call.state is None:
+            _refuse_missing_rows(q, k)
         visible = call.masks.visible(q, k)
         attention = self.dropped(parts.masked_softmax(call.masks.scores(q, k), visible))
         gathered = attention @ v
@@ -113,3 +107,11 @@ class GFSA(Mechanism):
             own = parts.own_key(visible, attention).sum(-1, keepdim=True)  # 0 where that key is hidden
             output = output + identity * own * own_value(v, q.shape[2], None)
         return output, self._weights(q, k, call.masks) if call.need_weights else None
+
+
+def _refuse_missing_rows(q: Tensor, k: Tensor) -> None:
+    if q.shape[2] != k.shape[2]:
+        raise UsageError(
+            f"attention 'gfsa' squares A: got {q.shape[2]} targets for {k.shape[2]} sources and no state with the "
+            "earlier rows, wanted as many, or the state of the steps before (in transformers: use_cache=False)"
+        )
