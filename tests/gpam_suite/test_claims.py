@@ -273,6 +273,7 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
         half = stats.t.ppf(0.975, 2) * 0.03 / math.sqrt(3)
         assert (found.low, found.high) == pytest.approx((mean - half, mean + half))
     assert lead.each == pytest.approx([0.05 - 0.5 * math.log(ratio)] * 3)  # at 300, 400 and 500
+    assert lead.level == pytest.approx(math.exp(0.1))
     said = findings(tmp_path, [aggregate])
     shown = f"{100 * claims.share_lower(lead.work.estimate):+.2f} % ["
     for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts
@@ -280,10 +281,36 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
         assert shown in table and "three times as long: dagpam_trainable over Softmax" in table
     back = curves.at_equal_work(softmax, row)  # u r below the first validation, and u behind the last, are left out
     assert back.ratio == pytest.approx(1 / ratio) and len(back.each) == 5  # 300 to 700
+    assert back.level is None  # it is behind at equal updates
     for record in (*softmax.finished, *row.finished):
         add_config(record)  # a rate that is not held
     (again,) = read_aggregates(tmp_path)
     assert curves.at_equal_work(again.row_of("dagpam_trainable"), again.baseline) is None
+
+
+def test_a_lead_at_the_ends_of_two_schedules(tmp_path):
+    """Of gains 0.02 k and 0.01 k over softmax: 0.04 apart in the mean of seeds 1 to 7, with a spread of 0.01 sd(1..7).
+    daGPAM's 7,830 updates of 1.02 times the work against 8,030."""
+    for model, updates, gain in (
+        ("softmax", 7830, 0.0),
+        ("dagpam_trainable", 7830, 0.02),
+        ("softmax_longer", 8030, 0.01),
+    ):
+        work = {"train_per_token": 600_000 * (1.02 if model == "dagpam_trainable" else 1)}
+        of_run = {"task": "nmt", "experiment": "multi30k_de_en", "model": model, "updates": updates, "flops": work}
+        for record in store(tmp_path, *(make_record(seed=seed, **of_run) for seed in range(1, 8))):
+            add_config(record, fairseq__optimization__max_update=updates)
+            at_the_end = 5 * math.exp(-gain * record["seed"])
+            for update, value in ((updates - 100, 9.0), (updates, at_the_end)):
+                append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": value})
+    (aggregate,) = read_aggregates(tmp_path)
+    made = unplanned_parts({"multi30k_de_en": aggregate}, findings(tmp_path, [aggregate]))["work-multi30k_de_en"]
+    *_, line = made.splitlines()
+    half = stats.t.ppf(0.975, 6) * 0.01 * math.sqrt(14 / 3) / math.sqrt(7)
+    low, high = (100 * claims.share_lower(0.04 + side * half) for side in (-1, 1))
+    gain = f"+{100 * claims.share_lower(0.04):.2f} % [{low:+.2f} %, {high:+.2f} %]"
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["7", "7,830, 8,030", "0.995", gain]
+    assert "rate is held" not in made  # by no schedule here
 
 
 def test_gains_by_other_scores_are_positive_where_the_model_is_better(tmp_path):
@@ -305,7 +332,7 @@ def test_gains_by_other_scores_are_positive_where_the_model_is_better(tmp_path):
         "Test chrF": "-2.80",
         "Test TER": "+4.20",
     }
-    assert "hold the learning rate" in table["work-multi30k_de_en"]
+    assert "schedules by which work" in table["work-multi30k_de_en"]
 
 
 def test_gains_of_a_plans_experiments_are_told_apart(tmp_path):

@@ -106,7 +106,7 @@ def _claim(found: Finding) -> str:
     """How it stands, and why it is or is not called trained."""
     claim, spread = found.claim, found.comparisons[0].spread
     head, wanted = "Smallest effect of interest", gain_text(found.metric, found.effect)
-    if claim.paper:
+    if claim.paper and not claim.part_of:
         head, wanted = "The paper", f"{_from_to(**claim.paper)} ({wanted})"
     parts = [
         markdown(["Claim", head, *_STANDING], [[claim.title, wanted, *_standing(found)]]),

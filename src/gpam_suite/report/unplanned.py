@@ -10,7 +10,7 @@ from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_text, gain_with_interval
 from gpam_suite.stats.claim import on_scale, read_claims
-from gpam_suite.stats.curves import at_equal_work, scored_update, validation
+from gpam_suite.stats.curves import at_equal_work, at_the_ends, scored_update, validation
 from gpam_suite.stats.finding import Finding
 from gpam_suite.stats.over_seeds import difference
 from gpam_suite.stats.rows import Aggregate
@@ -32,34 +32,63 @@ def unplanned_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding])
 
 
 def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> str:
-    """The model over softmax, in the plan and its parts, and where both had another schedule."""
+    """The leads while the rate is held, and at the ends of training, where there are such."""
+    of_plan = _of_plan(plan, said)
+    made = _while_held(of_plan, shown), _at_the_ends(of_plan, shown)
+    return "\n".join(filter(None, made)) or f"{_WAITS}, of schedules by which work can be compared.\n"
+
+
+def _while_held(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) -> str:
+    """The model over softmax, and where both had another schedule."""
     lines = []
-    for name, found in _of_plan(plan, said).items():
+    for name, found in of_plan.items():
         rows = {row.arm: row for row in shown[name].rows}
         for arms in found.claim.by_schedule:
             row, other = (rows.get(arm) for arm in arms)
             if lead := row and other and at_equal_work(row, other):
                 gains = (gain_with_interval(found.metric, one) for one in (lead.updates, lead.work))
+                each = ", ".join(gain_text(found.metric, float(one)).removesuffix(" %") for one in lead.each)
                 what = f"{found.claim.title}: {row.label} over {other.label}"
-                first, last = (gain_text(found.metric, float(lead.each[at])) for at in (0, -1))
-                looks = f"{len(lead.each)}: {first} to {last}"
-                lines.append([what, str(len(lead.seeds)), *gains, looks, number(lead.ratio, 3)])
+                costs = (number(one, 3) for one in (lead.ratio, lead.level))
+                lines.append([what, str(len(lead.seeds)), *gains, each, *costs])
     if not lines:
-        return f"{_WAITS}, of schedules that hold the learning rate.\n"
+        return ""
     how = (
         "Of validation perplexity, while the learning rate is held and from a quarter of training on, a mean over the "
         "validations. At equal work softmax is read as many updates later as the other's update costs more FLOPs "
-        "(masked keys counted). First and last: at equal work, means over seeds. Not planned, not corrected.\n"
+        "(masked keys counted); the two are level where it costs what the last column says. Not planned, not "
+        "corrected.\n"
     )
     head = [
         "Lead",
         "Seeds",
         "At equal updates [95 %]",
         "At equal work [95 %]",
-        "Validations: first to last",
+        "At equal work, each validation, %",
         "Work of an update ×",
+        "Level at ×",
     ]
     return f"{how}\n{markdown(head, lines)}"
+
+
+def _at_the_ends(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) -> str:
+    """The model over each control that was trained by another number of updates."""
+    lines = []
+    for name, found in of_plan.items():
+        rows = {row.arm: row for row in shown[name].rows}
+        model = rows[found.claim.model]
+        for other in (rows[arm] for arm in found.claim.controls if arm in rows):
+            own, its = (row.finished[0]["updates"] for row in (model, other))
+            ratio = model.ratio(other, "flops", "train_per_token")
+            if own != its and ratio and (lead := at_the_ends(model, other)):
+                seeds, gain = lead
+                what = f"{found.claim.title}: {model.label} over {other.label}"
+                work = number(ratio * own / its, 3)
+                lines.append([what, str(len(seeds)), f"{own:,}, {its:,}", work, gain_with_interval(_PERPLEXITY, gain)])
+    if not lines:
+        return ""
+    how = "Of validation perplexity at the end of training, each by its own schedule. Not planned, not corrected.\n"
+    return f"{how}\n{markdown(['Lead at the end', 'Seeds', 'Updates', 'Work in all ×', 'Gain [95 %]'], lines)}"
 
 
 def _of_plan(plan: str, said: Mapping[str, Finding]) -> dict[str, Finding]:

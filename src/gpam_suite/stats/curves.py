@@ -1,9 +1,11 @@
 """Learning curves over seeds, from the histories of the runs, and what a model is ahead by at equal work."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import optimize
 
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record
@@ -68,13 +70,15 @@ def learning_curve(row: Row) -> Curve | None:
 class Lead(NamedTuple):
     """What a model is ahead by, in ``ln PPL`` over ``seeds``, while the learning rate is held: at equal ``updates``,
     and at equal ``work``, where its update costs ``ratio`` times the other's FLOPs. ``each``: at equal work at each
-    validation, mean over seeds."""
+    validation, mean over seeds. ``level``: what its update would have to cost for none of the lead to be left; None
+    where that is beyond what can be read."""
 
     seeds: list[int]
     updates: Difference
     work: Difference
     ratio: float
     each: np.ndarray
+    level: float | None
 
 
 def at_equal_work(row: Row, other: Row) -> Lead | None:
@@ -103,10 +107,28 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
         at = np.interp(np.log(own.updates[read] * factor), np.log(base.updates[held]), its[held])
         return at - mine[read]
 
-    leads = [{seed: ahead(seed, by) for seed in seeds} for by in (1.0, ratio)]
-    means = ({seed: float(lead.mean()) for seed, lead in one.items()} for one in leads)
+    def mean_lead(factor: float) -> np.ndarray:
+        return np.mean([ahead(seed, factor) for seed in seeds], axis=0)
+
+    means = ({seed: float(ahead(seed, by).mean()) for seed in seeds} for by in (1.0, ratio))
     found = (difference(one, dict.fromkeys(seeds, 0.0)) for one in means)
-    return Lead(seeds, *found, ratio, np.mean(list(leads[1].values()), axis=0))
+    level, most = None, base.updates[held].max() / own.updates[read].max()
+    if mean_lead(1.0).mean() > 0 > mean_lead(most).mean():
+        level = float(optimize.brentq(lambda factor: mean_lead(factor).mean(), 1.0, most))
+    return Lead(seeds, *found, ratio, mean_lead(ratio), level)
+
+
+def at_the_ends(row: Row, other: Row) -> tuple[list[int], Difference] | None:
+    """The seeds that both have, and ``ln PPL(other) - ln PPL(row)`` at the end of training; None without such seeds."""
+    own, base = (one.by_seed(_at_the_end) for one in (row, other))
+    seeds = sorted(set(own) & set(base))
+    return (seeds, difference(base, own)) if seeds else None
+
+
+def _at_the_end(record: Record) -> float | None:
+    """``ln PPL`` of the validation behind the last update."""
+    found = validation(record).get(record["updates"])
+    return None if found is None else math.log(found)
 
 
 def _rate_falls(row: Row) -> float | None:

@@ -39,7 +39,8 @@ def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
     beyond = "A mean far outside is a number at the edge. " if far else ""
     what = (
         "What each seed of a model gains over softmax (open marks), their mean (bar) and its 95 % interval (line). "
-        "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are. "
+        "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are: one "
+        "above zero may still not be shown. "
         f"{beyond}{FROM_RECORDS}"
     )
     return Plot("claimed-gains", what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
