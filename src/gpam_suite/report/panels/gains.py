@@ -79,4 +79,5 @@ def _is_far(found: Finding, one: Comparison) -> bool:
 
 def effect_line(claim: Claim) -> dict[str, Any]:
     """How the smallest effect of interest looks, and what it is called: the paper's gain where it has the row."""
-    return {**_EFFECT, "label": "the paper's gain" if claim.paper else "smallest effect of interest"}
+    paper, plan = "the paper's gain", "the plan's smallest effect: not a row of the paper"
+    return {**_EFFECT, "label": paper if claim.paper else plan}
