@@ -10,6 +10,7 @@ from pathlib import Path
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.untrusted import literal, load_without_executing
 
+import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
 
 from gpam.attention import mechanism_class
@@ -17,7 +18,7 @@ from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _LONG = 12  # choices that a sentence may list
-_AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--workers")
+_AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--workers")
 
 
 def check_arguments(command: str, words: Sequence[str]) -> None:
@@ -31,7 +32,7 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         parser.add_argument(name)
     given, _ = parser.parse_known_args(list(words))
     for name in _AT_LEAST_ONE:
-        if re.fullmatch(r"0+|-\d+", value := getattr(given, name[2:]) or ""):
+        if re.fullmatch(r"0+|-\d+", value := getattr(given, name[2:].replace("-", "_")) or ""):
             raise UsageError(f"{name}: got {value}, wanted at least 1")
     if command in _NEED_A_CHECKPOINT:
         if given.path is None:
@@ -48,6 +49,9 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         _check_architecture(given.arch, given.task or "translation")
         if given.attention is not None:
             mechanism_class(given.attention)
+        half = [word for word in words if word in ("--fp16", "--bf16")]
+        if half and not torch.cuda.is_available():
+            raise UsageError(f"{half[0]}: fairseq trains in half precision on a GPU, and none is visible; leave it out")
 
 
 def _check_architecture(arch: str | None, task: str) -> None:
@@ -94,6 +98,8 @@ def sentence_for(error: Exception) -> str | None:
     if str(error).startswith("Cannot load model parameters from checkpoint"):
         path = str(error).removeprefix("Cannot load model parameters from checkpoint ").partition(";")[0]
         return another_model(path, _first_difference(error.__context__))
+    if unset := re.match(r"Error merging override \w+\.(\w+)=null", str(error)):
+        return f"--{unset[1].replace('_', '-')} is not given, and fairseq has no value for it; give it"
     if str(error).startswith("Error(s) in loading state_dict"):
         return (
             f"the checkpoint's model does not fit these dictionaries ({_first_difference(error)}); give the prepared "

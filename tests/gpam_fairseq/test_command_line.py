@@ -197,6 +197,14 @@ MISTAKES = {
     ),
     "no beam": (["generate", "--path", "model.pt", "--beam", "0"], "--beam: got 0, wanted at least 1"),
     "n-grams of no words": (["score", "--ref", "text", "--order", "-1"], "--order: got -1, wanted at least 1"),
+    "samples of no tokens": (
+        [*LANGUAGE_MODEL, "--task", "language_modeling", "--tokens-per-sample", "0"],
+        "--tokens-per-sample: got 0, wanted at least 1",
+    ),
+    "a schedule without its length": (
+        [*NMT, "--lr-scheduler", "polynomial_decay"],
+        "--total-num-update is not given, and fairseq has no value for it; give it",
+    ),
     "validate without a task": (["validate", "--path", "model.pt"], "no task; give --task, .*"),
 }
 
@@ -205,6 +213,13 @@ def sentence(stderr):
     """What stands in the error stream besides fairseq's log."""
     (line,) = (line for line in stderr.splitlines() if " | INFO | " not in line)
     return line
+
+
+def test_half_precision_without_a_gpu_is_refused(parallel, monkeypatch, capfd):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for half in ("--fp16", "--bf16"):
+        assert toy.gpam("train", parallel, *NMT[1:], half) == 2
+        assert f"{half}: fairseq trains in half precision on a GPU" in sentence(capfd.readouterr().err)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
