@@ -49,9 +49,9 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         _check_architecture(given.arch, given.task or "translation")
         if given.attention is not None:
             mechanism_class(given.attention)
-        half = [word for word in words if word in ("--fp16", "--bf16")]
-        if half and not torch.cuda.is_available():
-            raise UsageError(f"{half[0]}: fairseq trains in half precision on a GPU, and none is visible; leave it out")
+        flat = not {"--fp16-no-flatten-grads", "--memory-efficient-fp16"} & set(words)
+        if "--fp16" in words and flat and not torch.cuda.is_available():
+            raise UsageError("--fp16 needs a GPU, and none is visible: leave it out, or give --bf16 --cpu")
 
 
 def _check_architecture(arch: str | None, task: str) -> None:

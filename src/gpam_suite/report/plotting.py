@@ -80,7 +80,7 @@ def render(plot: Plot) -> bytes:
                 text.set_parse_math(False)
         file = io.BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})  # they change from day to day
-    return _named_by_place(file.getvalue())
+    return re.sub(rb" *\n *", b"\n", _named_by_place(file.getvalue()))  # a tenth of the file is indentation
 
 
 def _named_by_place(svg: bytes) -> bytes:
