@@ -1,7 +1,7 @@
 """What the records say beside a claim's tests: leads at equal work, gains by other scores, and whether gains differ.
 None of it was planned."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from gpam_suite.common.formatting import MISSING, number, p_number
@@ -9,11 +9,11 @@ from gpam_suite.common.markup import markdown
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_text, gain_with_interval
-from gpam_suite.stats.claim import on_scale, read_claims
-from gpam_suite.stats.curves import at_equal_work, at_the_ends, scored_update, validation
+from gpam_suite.stats.claim import Claim, on_scale, read_claims
+from gpam_suite.stats.curves import at_equal_work, scored_update, validation
 from gpam_suite.stats.finding import Finding
 from gpam_suite.stats.over_seeds import difference
-from gpam_suite.stats.rows import Aggregate
+from gpam_suite.stats.rows import Aggregate, Row
 
 _PERPLEXITY = "test_perplexity"  # validation's is on the same scale
 _WAITS = "Made when all seeds of the plan are there"
@@ -42,13 +42,10 @@ def _while_held(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) 
     """The model over softmax, and where both had another schedule."""
     lines = []
     for name, found in of_plan.items():
-        rows = {row.arm: row for row in shown[name].rows}
-        for arms in found.claim.by_schedule:
-            row, other = (rows.get(arm) for arm in arms)
-            if lead := row and other and at_equal_work(row, other):
+        for what, row, other in _pairs(found.claim, found.claim.by_schedule, shown[name]):
+            if lead := at_equal_work(row, other):
                 gains = (gain_with_interval(found.metric, one) for one in (lead.updates, lead.work))
                 each = ", ".join(gain_text(found.metric, float(one)).removesuffix(" %") for one in lead.each)
-                what = f"{found.claim.title}: {row.label} over {other.label}"
                 costs = (number(one, 3) for one in (lead.ratio, lead.level))
                 lines.append([what, str(len(lead.seeds)), *gains, each, *costs])
     if not lines:
@@ -75,20 +72,27 @@ def _at_the_ends(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate])
     """The model over each control that was trained by another number of updates."""
     lines = []
     for name, found in of_plan.items():
-        rows = {row.arm: row for row in shown[name].rows}
-        model = rows[found.claim.model]
-        for other in (rows[arm] for arm in found.claim.controls if arm in rows):
+        arms = [(found.claim.model, control) for control in found.claim.controls]
+        for what, model, other in _pairs(found.claim, arms, shown[name]):
             own, its = (row.finished[0]["updates"] for row in (model, other))
             ratio = model.ratio(other, "flops", "train_per_token")
-            if own != its and ratio and (lead := at_the_ends(model, other)):
-                seeds, gain = lead
-                what = f"{found.claim.title}: {model.label} over {other.label}"
-                work = number(ratio * own / its, 3)
-                lines.append([what, str(len(seeds)), f"{own:,}, {its:,}", work, gain_with_interval(_PERPLEXITY, gain)])
+            if own == its or not ratio:
+                continue
+            ends = [row.by_seed(_last_validation) for row in (model, other)]
+            if seeds := set.intersection(*map(set, ends)):
+                updates, work = f"{own:,}, {its:,}", number(ratio * own / its, 3)
+                lines.append([what, str(len(seeds)), updates, work, _gain(_PERPLEXITY, *ends)])
     if not lines:
         return ""
     how = "Of validation perplexity at the end of training, each by its own schedule. Not planned, not corrected.\n"
     return f"{how}\n{markdown(['Lead at the end', 'Seeds', 'Updates', 'Work in all ×', 'Gain [95 %]'], lines)}"
+
+
+def _pairs(claim: Claim, arms: Iterable[tuple[str, str]], shown: Aggregate) -> list[tuple[str, Row, Row]]:
+    """What each of the pairs of ``arms`` is called that are both there, and their rows."""
+    rows = {row.arm: row for row in shown.rows}
+    there = [(rows[one], rows[other]) for one, other in arms if one in rows and other in rows]
+    return [(f"{claim.title}: {row.label} over {other.label}", row, other) for row, other in there]
 
 
 def _of_plan(plan: str, said: Mapping[str, Finding]) -> dict[str, Finding]:
@@ -135,6 +139,11 @@ def _gain(metric: str, own: Mapping[int, float], base: Mapping[int, float]) -> s
     """Of scores by seed."""
     on_both = [{seed: on_scale(metric, value) for seed, value in side.items()} for side in (own, base)]
     return gain_with_interval(metric, difference(*on_both)) if all(on_both) else MISSING
+
+
+def _last_validation(record: Record) -> float | None:
+    """Validation perplexity per token behind the last update."""
+    return validation(record).get(record["updates"])
 
 
 def _scored_validation(record: Record) -> float | None:

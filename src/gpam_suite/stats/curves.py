@@ -1,6 +1,5 @@
 """Learning curves over seeds, from the histories of the runs, and what a model is ahead by at equal work."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -102,33 +101,21 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
     if not read.any():
         return None
 
-    def ahead(seed: int, factor: float) -> np.ndarray:
-        mine, its = (np.log(curve.values[one.seeds.index(seed)]) for curve, one in ((own, row), (base, other)))
-        at = np.interp(np.log(own.updates[read] * factor), np.log(base.updates[held]), its[held])
-        return at - mine[read]
+    sides = (own, row), (base, other)
+    of_seeds = [[np.log(curve.values[one.seeds.index(seed)]) for curve, one in sides] for seed in seeds]
 
-    def mean_lead(factor: float) -> np.ndarray:
-        return np.mean([ahead(seed, factor) for seed in seeds], axis=0)
+    def ahead(factor: float) -> np.ndarray:
+        """[seeds, validations]"""
+        at, known = np.log(own.updates[read] * factor), np.log(base.updates[held])
+        return np.array([np.interp(at, known, its[held]) - mine[read] for mine, its in of_seeds])
 
-    means = ({seed: float(ahead(seed, by).mean()) for seed in seeds} for by in (1.0, ratio))
+    leads = [ahead(by) for by in (1.0, ratio)]
+    means = (dict(zip(seeds, lead.mean(axis=1).tolist(), strict=True)) for lead in leads)
     found = (difference(one, dict.fromkeys(seeds, 0.0)) for one in means)
     level, most = None, base.updates[held].max() / own.updates[read].max()
-    if mean_lead(1.0).mean() > 0 > mean_lead(most).mean():
-        level = float(optimize.brentq(lambda factor: mean_lead(factor).mean(), 1.0, most))
-    return Lead(seeds, *found, ratio, mean_lead(ratio), level)
-
-
-def at_the_ends(row: Row, other: Row) -> tuple[list[int], Difference] | None:
-    """The seeds that both have, and ``ln PPL(other) - ln PPL(row)`` at the end of training; None without such seeds."""
-    own, base = (one.by_seed(_at_the_end) for one in (row, other))
-    seeds = sorted(set(own) & set(base))
-    return (seeds, difference(base, own)) if seeds else None
-
-
-def _at_the_end(record: Record) -> float | None:
-    """``ln PPL`` of the validation behind the last update."""
-    found = validation(record).get(record["updates"])
-    return None if found is None else math.log(found)
+    if leads[0].mean() > 0 > ahead(most).mean():
+        level = float(optimize.brentq(lambda factor: ahead(factor).mean(), 1.0, most))
+    return Lead(seeds, *found, ratio, leads[1].mean(axis=0), level)
 
 
 def _rate_falls(row: Row) -> float | None:
