@@ -29,6 +29,9 @@ def main() -> None:
     if not any(name.endswith(f"/{RECORD}") for name in files):
         raise UsageError(f"got '{results}', in which no run has ended: there is nothing to archive")
     archive = archives.archive_of(results.with_name(f"{results.name}-archive"))  # its runs are not those of results
+    before = archives.unpack(archive) if archive.is_file() else {}
+    if lost := next((name for name in before if name.endswith(f"/{RECORD}") and name not in files), None):
+        raise UsageError(f"{archive} holds {lost}, which is not in '{results}' any more: move it, or remove it")
     print(write_atomically(archive, archives.pack(files)))
 
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from gpam_fairseq.arguments import (
     check_arguments,
     missing_sentence,
+    of_its_task,
     own_options,
     parser_sentence,
     sentence_for,
@@ -25,6 +26,7 @@ from gpam_fairseq.compat import lists_for_sacrebleu
 from gpam_fairseq.trainer.replacing import replaced
 from gpam_fairseq.trainer.steps import distributed_main, steps
 
+from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
 from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
@@ -84,7 +86,9 @@ def _main(words: list[str]) -> int:
     sys.argv[0] = f"gpam_fairseq {command}"
     try:
         started = replaced(distributed_utils, distributed_main=distributed_main)
-        with replaced(argparse.ArgumentParser, error=_wrong_arguments), started, steps():
+        loads = of_its_task(command, words[1:], checkpoint_utils.load_checkpoint_to_cpu)
+        reads = replaced(checkpoint_utils, load_checkpoint_to_cpu=loads)
+        with replaced(argparse.ArgumentParser, error=_wrong_arguments), started, reads, steps():
             check_arguments(command, words[1:])
             module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
             ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}

@@ -4,8 +4,9 @@ import argparse
 import linecache
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpam_fairseq.config import attention_fields
 from gpam_fairseq.untrusted import literal, load_without_executing
@@ -17,8 +18,17 @@ from gpam.attention import mechanism_class
 from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
+_READ = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
+_READ += ("--best-checkpoint-metric",)
+_LAST = "checkpoint_last.pt"  # what a training goes on with where it is there
+_TOLD = (Exception, ValueError, AssertionError, NotImplementedError)  # what fairseq raises in so many words
 _LONG = 12  # choices that a sentence may list
-_AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--workers")
+_AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--workers", "--max-tokens", "--batch-size")
+_AT_LEAST_ONE += ("--max-sentences", "--update-freq", "--log-interval")
+_AT_LEAST_ZERO = ("--seed", "--num-workers")
+_SHARES = ("--dropout", "--attention-dropout", "--activation-dropout")
+_READS = {"generate": "translation", "interactive": "translation", "eval-lm": "language_modeling"}
+"""Commands that read a checkpoint, to the task that they take it for unless they are told."""
 
 
 def check_arguments(command: str, words: Sequence[str]) -> None:
@@ -28,12 +38,12 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
-    for name in ("--task", "--path", "--attention", "--model-overrides", "--input", *_AT_LEAST_ONE):
+    numbers = (*_AT_LEAST_ONE, *_AT_LEAST_ZERO, *_SHARES)
+    for name in (*_READ, *numbers):
         parser.add_argument(name)
     given, _ = parser.parse_known_args(list(words))
-    for name in _AT_LEAST_ONE:
-        if re.fullmatch(r"0+|-\d+", value := getattr(given, name[2:].replace("-", "_")) or ""):
-            raise UsageError(f"{name}: got {value}, wanted at least 1")
+    for name in numbers:
+        _check_number(name, getattr(given, name[2:].replace("-", "_")) or "")
     if command in _NEED_A_CHECKPOINT:
         if given.path is None:
             raise UsageError("no model; give --path CHECKPOINT, for instance --path checkpoints/checkpoint_best.pt")
@@ -49,9 +59,52 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         _check_architecture(given.arch, given.task or "translation")
         if given.attention is not None:
             mechanism_class(given.attention)
+        if given.adam_betas is not None:
+            _check_betas(given.adam_betas)
+        if given.best_checkpoint_metric == "bleu" and "--eval-bleu" not in words:
+            raise UsageError("--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu")
+        restored = given.restore_file or _LAST
+        if restored != _LAST and "://" not in restored and not Path(restored).is_file():
+            raise UsageError(f"--restore-file: there is no file '{restored}', and training would begin anew")
         flat = not {"--fp16-no-flatten-grads", "--memory-efficient-fp16"} & set(words)
         if "--fp16" in words and flat and not torch.cuda.is_available():
             raise UsageError("--fp16 needs a GPU, and none is visible: leave it out, or give --bf16 --cpu")
+
+
+def _check_number(name: str, given: str) -> None:
+    """Refuse a number that fairseq divides by or counts up to, or that torch refuses once training has begun."""
+    try:
+        number = float(given)
+    except ValueError:  # argparse says so
+        return
+    if name in _SHARES and not 0 <= number < 1:
+        raise UsageError(f"{name}: got {given}, wanted a number from 0 to below 1")
+    if number < (least := 1 if name in _AT_LEAST_ONE else 0):
+        raise UsageError(f"{name}: got {given}, wanted at least {least}")
+
+
+def _check_betas(given: str) -> None:
+    betas = literal(given)
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise UsageError(f"--adam-betas: got {given}, wanted two numbers, as in '(0.9, 0.98)'")
+
+
+def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) -> Callable[..., Any]:
+    """fairseq's ``load_checkpoint_to_cpu`` as ``load``, with a UsageError where the checkpoint is of translation and
+    would be read as a language model, or the other way round, which fairseq tries."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--task", default=_READS.get(command))
+    task = parser.parse_known_args(list(words))[0].task
+
+    def loaded(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        state = load(path, *args, **kwargs)
+        trained = ((state.get("cfg") or {}).get("task") or {}).get("_name")
+        if command in _READS and trained != task and {trained, task} <= set(_READS.values()):
+            fitting = " or ".join(name for name, of in _READS.items() if of == trained)
+            raise UsageError(f"{path} was trained for the task {trained}, and is read for {task}: use {fitting}")
+        return state
+
+    return loaded
 
 
 def _check_architecture(arch: str | None, task: str) -> None:
@@ -109,7 +162,7 @@ def sentence_for(error: Exception) -> str | None:
     for one in (error, error.__context__):  # fairseq looks for the character's beginning, before the file's
         if isinstance(one, UnicodeDecodeError):
             return f"some text is not UTF-8 ({in_a_line(one)}); convert it"
-    return words if words and type(error) in (Exception, ValueError, AssertionError) and _said_so(error) else None
+    return words if words and type(error) in _TOLD and _said_so(error) else None
 
 
 def unread_sentence(error: Exception) -> str | None:

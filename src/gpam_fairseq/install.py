@@ -92,7 +92,7 @@ def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]
 
     Raises:
         UsageError: there is no attention, or some module is another class, or has other options, than the
-            configuration says.
+            configuration says, or none is of the class that it names.
     """
     classes = attention_classes(model)
     if attention == NO_ATTENTION and not classes and not options:
@@ -113,3 +113,8 @@ def check_attention(model: nn.Module, attention: str, options: Mapping[str, Any]
                 f"{type(mechanism or module).__name__} with {getattr(mechanism, 'options', None)}; "
                 "the run does not start (was the checkpoint made with another model?)"
             )
+    if wanted.__name__ not in classes.values():
+        raise UsageError(
+            f"the configuration says attention '{attention}' with {checked}, but {type(model).__name__} has a place "
+            "for it nowhere and would be a model of softmax; choose options by which it stands somewhere"
+        )

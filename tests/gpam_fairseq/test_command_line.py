@@ -201,6 +201,17 @@ MISTAKES = {
         [*LANGUAGE_MODEL, "--task", "language_modeling", "--tokens-per-sample", "0"],
         "--tokens-per-sample: got 0, wanted at least 1",
     ),
+    "more dropped than there is": ([*NMT, "--dropout", "2"], "--dropout: got 2, wanted a number from 0 to below 1"),
+    "a seed below zero": ([*NMT, "--seed", "-1"], "--seed: got -1, wanted at least 0"),
+    "one of Adam's betas": ([*NMT, "--adam-betas", "0.9"], "--adam-betas: got 0.9, wanted two numbers, as in .*"),
+    "BLEU that nobody computes": (
+        [*NMT, "--best-checkpoint-metric", "bleu"],
+        "--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu",
+    ),
+    "a checkpoint to go on with that is not there": (
+        [*NMT, "--restore-file", "nowhere.pt"],
+        "--restore-file: there is no file 'nowhere.pt', and training would begin anew",
+    ),
     "a schedule without its length": (
         [*NMT, "--lr-scheduler", "polynomial_decay"],
         "--total-num-update is not given, and fairseq has no value for it; give it",
@@ -230,6 +241,22 @@ def test_a_mistake_is_one_sentence(mistake, lines, parallel, tmp_path, capfd):
     assert toy.gpam(command, data, *saved, *more) == 2
     assert re.fullmatch(f"gpam_fairseq {command}: {wanted}", sentence(capfd.readouterr().err))
     assert not list(tmp_path.glob("run/*"))
+
+
+def test_a_checkpoint_of_the_other_task_is_one_sentence(lm_checkpoint, dagpam_checkpoint, lines, parallel, capfd):
+    for command, data, path, words in (
+        ("generate", parallel, lm_checkpoint, "language_modeling, and is read for translation: use eval-lm"),
+        ("eval-lm", lines, dagpam_checkpoint, "translation, and is read for language_modeling: use generate or inter"),
+    ):
+        capfd.readouterr()
+        assert toy.gpam(command, data, "--path", path) == 2
+        said = capfd.readouterr().err.splitlines()[-1]
+        assert said.startswith(f"gpam_fairseq {command}: {path} was trained for the task {words}")
+
+
+def test_an_unknown_sort_of_sub_words_is_one_sentence(dagpam_checkpoint, parallel, capfd):
+    assert toy.gpam("generate", parallel, "--path", dagpam_checkpoint, "--remove-bpe", "foo") == 2
+    assert capfd.readouterr().err.splitlines()[-1].endswith("Unknown post_process option: foo")
 
 
 def test_generate_with_another_dictionary_is_one_sentence(dagpam_checkpoint, lines, parallel, tmp_path, capfd):

@@ -77,6 +77,14 @@ def test_a_model_of_another_attention_is_refused(arch, name):
         check_attention(model, "dagpam", {})
 
 
+def test_a_mechanism_that_stands_nowhere_is_refused():
+    """A language model has no cross attention: it would be softmax, recorded as daGPAM."""
+    options = {"negative_in": "cross"}
+    model = toy.build(*LM, "--attention", "dagpam", "--negative-in", "cross")
+    with pytest.raises(UsageError, match="has a place for it nowhere and would be a model of softmax"):
+        check_attention(model, "dagpam", options)
+
+
 def test_one_module_of_another_attention_is_refused():
     """As after loading a checkpoint into a model that was put together by hand."""
     model, softmax = toy.build(*NMT, *DAGPAM), toy.build(*NMT)

@@ -158,6 +158,8 @@ def test_mistakes_are_one_sentence(overrides, sentence):
         ("evaluation.checkpoint=a/lambda_neg=0.25/c.pt", "evaluation.checkpoint='a/lambda_neg=0.25/c.pt'"),
         ("evaluation.checkpoint=last", "evaluation.checkpoint=last"),
         ("dataset.folder=2024", "dataset.folder='2024'"),
+        ("dataset.folder=text/", "dataset.folder='text'"),
+        ("paths.results=/", "paths.results='/'"),
         ("run=a,b", "run=a,b"),
         ("fairseq.common.cpu=true", "++fairseq.common.cpu=true"),
         ("model=~", "model=~"),
@@ -166,3 +168,8 @@ def test_mistakes_are_one_sentence(overrides, sentence):
 def test_folders_and_options_of_fairseqs_are_written_as_hydra_takes_them(word, read, monkeypatch):
     monkeypatch.setenv("HOME", "/my/own")
     assert as_hydra_takes_it(word) == read
+
+
+def test_options_of_swept_models_are_the_registrys_to_check():
+    assert as_hydra_takes_it("model.lambda_neg=1", sweeps_models=True) == "++model.lambda_neg=1"
+    assert as_hydra_takes_it("model.lambda_neg=1") == "model.lambda_neg=1"

@@ -198,6 +198,7 @@ def test_an_analysis_that_fails_is_told_when_all_runs_have_ended(tmp_path, monke
 @pytest.mark.parametrize(
     "changes, sentence",
     [
+        ({"parts": []}, "parts: got none, wanted some of tune_ptb, "),
         ({"parts": ["tune_pt"]}, "wanted one of tune_ptb, .*; did you mean 'tune_ptb'"),
         ({"jobs": 0}, "jobs: got 0"),
         ({"models": {"primary": None}}, r"models\.primary: got None, wanted a list"),

@@ -177,6 +177,8 @@ def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path
         ("analyse", "pairs.de-en=[[Hallo.]]", "pairs.de-en: got ['Hallo.'], wanted two texts"),
         ("analyse", "threads=0", "threads: got 0, wanted a whole number of at least 1"),
         ("analyse", "texts.lm=0", "texts.lm: got 0"),
+        ("analyse", "lambda_neg=abc", "lambda_neg: got 'abc', wanted a number"),
+        ("analyse", "lambda_pos=[]", "lambda_pos: got none, wanted numbers, as in lambda_pos=[1,2]"),
         ("analyse", "depth_seeds=[]", "depth_seeds: got none, wanted numbers, as in depth_seeds=[1,2]"),
         ("perturb", "kinds=[]", "kinds: got none, wanted some of characters"),
         ("perturb", "kinds=dropped", "kinds: got 'dropped', wanted a list, as in kinds=[dropped]"),

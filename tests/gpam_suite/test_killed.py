@@ -14,6 +14,7 @@ from soak.kills import LIMIT, Kill, Runs
 
 from gpam.errors import UsageError
 from gpam_suite.common import stopping
+from gpam_suite.common.lock import locked
 from gpam_suite.common.places import ROOT
 from gpam_suite.records.lines import HISTORY
 from gpam_suite.run.outcomes import WORKER_LOG
@@ -45,11 +46,11 @@ def test_a_killed_run_ends_with_the_bits_of_one_never_killed(task, request, tmp_
 
 def test_a_run_asked_to_stop_saves_first_and_goes_on_with_the_same_bits(runs):
     """To the whole group, as schedulers and terminals do, in the middle of an epoch and between two checkpoints."""
-    ways = [(7, signal.SIGTERM), (5, signal.SIGINT)]  # behind so many openings of the history
+    ways = [(7, signal.SIGTERM), (5, signal.SIGINT), (6, signal.SIGHUP)]  # behind so many openings of the history
     asked = [Kill("training", "open", r"/metrics\.jsonl$", number, signal=how) for number, how in ways]
     assert runs.killed(asked, "asked") == asked
     said = re.findall(r"stopped by (.+): saved at update (\d+) of 24; the same command goes on", runs.log("asked"))
-    assert [by for by, _ in said] == ["SIGTERM", "Ctrl-C"]
+    assert [by for by, _ in said] == ["SIGTERM", "Ctrl-C", "SIGHUP, by which a terminal ends"]
     assert all(int(update) % 4 for _, update in said), "a checkpoint was due in any case"
     assert "Traceback" not in runs.log("asked")
 
@@ -68,6 +69,21 @@ def test_the_worker_of_a_killed_process_ends_too(tmp_path):
         process.wait()
         assert children
         until(lambda: not any(map(alive, children)), LIMIT)
+
+
+def test_a_run_whose_folder_is_removed_leaves_the_next_one_of_that_name_alone(tmp_path):
+    runs = Runs("lm", tmp_path, "++fairseq.optimization.max_update=100000")
+    folder = runs.folder("removed")
+    with runs.started("removed", None) as process:
+        until((folder / "checkpoints" / "checkpoint_last.pt").exists, LIMIT)
+        folder.rename(tmp_path / "gone")
+        folder.mkdir()
+        with locked(folder, wait=False) as ours:
+            assert process.wait(LIMIT) == 2
+            assert ours()
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+    said = runs.log("removed")
+    assert f"{folder} was removed while its run was at work; start again" in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

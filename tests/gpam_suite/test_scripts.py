@@ -42,6 +42,14 @@ OWN = sys.stdlib_module_names
         (["fairseq.checkpoint.no_save=true"], "wanted false: what is saved is evaluated"),
         (["fairseq.checkpoint.no_last_checkpoints=true"], "wanted false: a killed run goes on from the last one"),
         (["fairseq.checkpoint.no_save_optimizer_state=true"], "wanted false: a killed run goes on with it"),
+        (["fairseq.task.tokens_per_sample=0"], "fairseq.task.tokens_per_sample: got 0, wanted at least 1"),
+        (["fairseq.dataset.num_workers=-1"], "wanted at least 0"),
+        (["fairseq.dataset.required_batch_size_multiple=0"], "wanted at least 1"),
+        (["fairseq.optimizer.adam_betas='0.9'"], "adam_betas: got 0.9, wanted two numbers from 0 to below 1"),
+        (["fairseq.optimizer.adam_betas='(0.9, 1.5)'"], "adam_betas: got (0.9, 1.5), wanted two numbers"),
+        (["launcher=joblib"], "launcher=joblib starts the members of a multirun: add -m, or leave it out"),
+        (["-m", "launcher=joblib", "hydra.launcher.n_jobs=0"], "n_jobs: got 0, wanted at least 1"),
+        (["fairseq.optimization.stop_time_hours=2"], "wanted 0: how far a run came would depend on how fast"),
         (["fairseq.optimization.max_epoch=2"], "wanted 0: how long a run trains is max_update"),
         (["fairseq.checkpoint.checkpoint_suffix=-x"], "got -x, wanted no suffix"),
         (
@@ -94,7 +102,7 @@ OWN = sys.stdlib_module_names
         ),
         (["paths.results=/proc/results"], "set paths.results to a folder that you may write"),
         (
-            ["launcher=joblib", "hydra.launcher.n_jobs=zero"],
+            ["-m", "launcher=joblib", "hydra.launcher.n_jobs=zero"],
             "hydra.launcher.n_jobs=zero: Value 'zero' of type 'str' could not be converted to Integer",
         ),
     ],
@@ -343,3 +351,7 @@ def test_an_archive_of_runs_has_no_checkpoints(tmp_path, command):
     shutil.rmtree(tmp_path / "results")
     assert not archives.is_file(tmp_path / "results/runs/some/record.json")  # it can be trained again
     assert archives.is_file(tmp_path / "results-archive/runs/some/record.json")
+    (tmp_path / "results/runs/new").mkdir(parents=True)
+    (tmp_path / "results/runs/new/record.json").write_text("{}")
+    code, _, said = command("archive.py", str(tmp_path / "results"))
+    assert code == 2 and "results-archive.tar.xz holds runs/some/record.json, which is not in" in said  # and stays

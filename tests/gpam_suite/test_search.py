@@ -13,6 +13,8 @@ from gpam_suite.run import search as module
 from gpam_suite.run.outcomes import RunDiverged, RunFailed
 from gpam_suite.run.search import search, validation_loss
 
+NO_LAMBDAS = ["~search.options.lambda_neg", "~search.options.lambda_pos"]
+
 
 @pytest.fixture
 def trained(monkeypatch):
@@ -100,6 +102,12 @@ def test_a_diverged_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
         (["search.options.lambda_neg={low:2,high:1}"], "wanted numbers: low, high .no less. and, where it has"),
         (["search.options.lambda_neg.low=a"], "'low': 'a', .* wanted numbers"),
         (["search.options.lambda_neg.step=0"], "a step above 0"),
+        (["search.options.lambda_neg.high=true"], "'high': True, .* wanted numbers"),
+        (NO_LAMBDAS, "search.options: got none, wanted ranges of"),
+        (
+            ["model=gfsa", *NO_LAMBDAS, "+search.options.gfsa_order={low:2,high:5}"],
+            "search.options.gfsa_order: .* wanted whole numbers, with a step",
+        ),
         (["search.options=lambda_neg"], "search.options: got 'lambda_neg', wanted a mapping"),
     ],
 )

@@ -145,7 +145,7 @@ class Runs:
                 assert kill and not kill.event, f"{name} hung for {LIMIT} s in {kill}"
                 os.killpg(process.pid, signal.SIGKILL)
                 code = process.wait()
-        if code in (-signal.SIGKILL, STOPPED_EXIT, 128 + signal.SIGINT):
+        if code in (-signal.SIGKILL, STOPPED_EXIT, 128 + signal.SIGINT, 128 + signal.SIGHUP):
             return True
         assert code == 0, f"exit code {code} after {kill}: {self.log(name)[-2000:]}"
         return False

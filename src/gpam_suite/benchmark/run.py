@@ -59,6 +59,8 @@ def chosen(asked: str | Iterable[str], presets: Mapping[str, list[str]], defined
     found = []
     for word in [asked] if isinstance(asked, str) else several(asked, "cases"):
         found += groups.get(one_of(word, [*groups, *defined], "cases"), [word])
+    if not found:
+        raise UsageError(f"cases: got none, wanted some of {', '.join([*groups, *defined])}")
     return list(dict.fromkeys(found))
 
 

@@ -8,6 +8,7 @@ from gpam.errors import in_a_line
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+_NOT_WRITABLE += (errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR)
 NO_ROOM_OR_RIGHT = _FULL + _NOT_WRITABLE
 """Error numbers that another address, or another attempt, does not help."""
 _NO_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
@@ -35,6 +36,8 @@ def to_mend(error: BaseException | None) -> str | None:
                 "there is not enough memory, or a limit of it is reached; free some, or take less at a time (JOBS, "
                 "fairseq.dataset.max_tokens), and start again"
             )
+        if type(error).__name__ == "TerminatedWorkerError":  # joblib's
+            return "a process of the multirun was killed, perhaps as memory ran out: give fewer (hydra.launcher.n_jobs)"
         if str(error).startswith("sbatch: "):  # submitit passes on what it printed
             return f"SLURM did not take the jobs ({in_a_line(error)}); mend that, and start again"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -4,17 +4,18 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpam.errors import UsageError
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool = True) -> Iterator[Callable[[], bool]]:
     """Keep other processes that lock ``folder`` out; the lock ends with the process, however that ends.
 
-    It is that of ``folder/.lock``: NFS locks only what is open for writing, which a folder cannot be.
+    Gives a function that tells whether it still does: a folder that is removed takes its lock with it. That is the
+    lock of ``folder/.lock``: NFS locks only what is open for writing, which a folder cannot be.
 
     Raises:
         OSError: the folder is not there, or cannot be written.
@@ -39,6 +40,14 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
                 f"{folder} lies on a file system without locks ({error.strerror}), so two processes could write there "
                 "at once; set paths.data and paths.results to another"
             ) from None
-        yield
+        yield lambda: _is(descriptor, file)
     finally:
         os.close(descriptor)
+
+
+def _is(descriptor: int, file: Path) -> bool:
+    """Whether the file that is open is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except OSError:
+        return False

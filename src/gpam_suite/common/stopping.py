@@ -1,4 +1,5 @@
-"""How a run is stopped from outside: SIGTERM, by which schedulers ask, and Ctrl-C save first; none outlives a kill."""
+"""How a run is stopped from outside: SIGTERM, by which schedulers ask, Ctrl-C and the end of its terminal save first;
+none outlives a kill."""
 
 import contextlib
 import ctypes
@@ -12,14 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 STOPPED_EXIT = 128 + signal.SIGTERM
-ASKED_BY = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+ASKED_BY = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C", signal.SIGHUP: "SIGHUP, by which a terminal ends"}
 _PR_SET_PDEATHSIG = 1
 _C = ctypes.CDLL(None) if sys.platform == "linux" else None
 _came: int | None = None  # the first signal that asked this process to stop
 
 
 class Preempted(BaseException):
-    """SIGTERM or Ctrl-C came. What it says tells how far the run was; started again, it goes on.
+    """A signal of :data:`ASKED_BY` came. What this says tells how far the run was; started again, it goes on.
 
     No ``Exception``, so that the other members of a multirun are not started either.
     """
@@ -73,8 +74,9 @@ def stopped_with_parent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def when_stopped(act: Callable[[], Any]) -> Iterator[None]:
-    """While this holds, the first SIGTERM or Ctrl-C calls ``act``; those that follow do nothing, so that what is being
-    saved is saved. Signals go to the main thread: elsewhere nothing changes."""
+    """While this holds, the first signal of :data:`ASKED_BY` calls ``act``; those that follow do nothing, so that what
+    is being saved is saved. Signals go to the main thread: elsewhere nothing changes. Under ``nohup`` the end of the
+    terminal stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -85,7 +87,8 @@ def when_stopped(act: Callable[[], Any]) -> Iterator[None]:
             _came = number
             act()
 
-    before = {number: signal.signal(number, asked) for number in ASKED_BY}
+    heard = set(ASKED_BY) - ({signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set())
+    before = {number: signal.signal(number, asked) for number in heard}
     try:
         yield
     finally:
@@ -100,7 +103,7 @@ def stop_now(why: str = "nothing had to be saved") -> NoReturn:
 
 @contextlib.contextmanager
 def passed_on(worker: subprocess.Popen) -> Iterator[threading.Event]:
-    """While this holds, SIGTERM and Ctrl-C go to ``worker`` as well, as SIGTERM; gives whether one came."""
+    """While this holds, what asks this process to stop goes to ``worker`` too, as SIGTERM; gives whether it came."""
     came = threading.Event()
 
     def pass_on() -> None:

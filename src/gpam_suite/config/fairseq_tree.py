@@ -30,6 +30,17 @@ _INSTEAD = {
 }
 """Options of fairseq's that are filled in from one of the suite's, which to give instead: set in fairseq's tree they
 would change nothing but a run's hash, or the name of its row."""
+
+
+def _are_betas(value: Any) -> bool:
+    """A text that fairseq reads as a pair, or one of a list."""
+    from gpam_fairseq.untrusted import literal
+
+    pair = literal(value) if isinstance(value, str) else (value, value)
+    return len(pair) == 2 and all(0 <= beta < 1 for beta in pair)
+
+
+_AT_LEAST_1 = (lambda value: value >= 1, "at least 1")
 _SHARE = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _RANGES = {
     **dict.fromkeys(("model.dropout", "model.attention_dropout", "model.activation_dropout"), _SHARE),
@@ -41,12 +52,17 @@ _RANGES = {
             "common.log_interval",
             "dataset.validate_interval",
             "checkpoint.save_interval",
+            "dataset.required_batch_size_multiple",
+            "task.tokens_per_sample",
         ),
-        (lambda value: value >= 1, "at least 1"),
+        _AT_LEAST_1,
     ),
+    "dataset.num_workers": (lambda value: value >= 0, "at least 0"),
     "optimization.lr": (lambda value: value > 0, "numbers above 0"),
     "optimization.max_epoch": (not_, "0: how long a run trains is max_update, and at another end nothing is saved"),
+    "optimization.stop_time_hours": (not_, "0: how far a run came would depend on how fast its machine was"),
     "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
+    "optimizer.adam_betas": (_are_betas, "two numbers from 0 to below 1, as in '(0.9, 0.98)'"),
     "checkpoint.no_save": (not_, "false: what is saved is evaluated"),
     "checkpoint.no_last_checkpoints": (not_, "false: a killed run goes on from the last one"),
     "checkpoint.no_save_optimizer_state": (not_, "false: a killed run goes on with it"),

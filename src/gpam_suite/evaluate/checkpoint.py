@@ -24,7 +24,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     from fairseq import checkpoint_utils
 
     if not path.is_file():
-        raise UsageError(f"no checkpoint at {path}; train first, or name another with evaluation.checkpoint")
+        raise UsageError(
+            f"no checkpoint at {path}; name another with evaluation.checkpoint, or delete the run's folder and train "
+            "again"
+        )
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     except (UsageError, MemoryError):

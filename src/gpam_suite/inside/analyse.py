@@ -14,7 +14,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import mapping, one_of, several, whole_number, yes_or_no
 from gpam_suite.common.tasks import NMT
 from gpam_suite.inside import lemma_checks, measures, store
-from gpam_suite.inside.depth import analyse_depth, is_analysed
+from gpam_suite.inside.depth import analyse_depth, check_settings, is_analysed
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.observe import observed
@@ -43,6 +43,8 @@ def analyse(cfg: DictConfig) -> list[Path]:
         for pair in several(pairs, f"pairs.{languages}"):
             if len(several(pair, f"pairs.{languages}")) != 2:
                 raise UsageError(f"pairs.{languages}: got {pair}, wanted two texts, as in [[Hallo.,Hello.]]")
+    if "depth" in parts:
+        check_settings(cfg)
     results, written = Path(cfg.results), []
     yes_or_no(cfg.again, "again")
     torch.set_num_threads(whole_number(cfg.threads, 1, "threads"))  # one: the same numbers on any machine

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gpam.attention import Site, build
 from gpam.attention.parts import merge_heads, split_heads
 from gpam.errors import UsageError
-from gpam_suite.common.options import several, whole_number
+from gpam_suite.common.options import finite, several, whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.config.compose import composed
 from gpam_suite.inside import store
@@ -28,16 +28,25 @@ from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import texts
 
 log = logging.getLogger(__name__)
+_LISTS = {"layers": 0, "depth_seeds": 0, "lambda_pos": None}
+"""Options to the least whole number that they may hold; None: any number."""
+
+
+def check_settings(settings: DictConfig) -> None:
+    """Raise UsageError where a list is empty, or holds something else than numbers of its kind."""
+    for name, least in _LISTS.items():
+        if not (given := several(settings[name], name)):
+            raise UsageError(f"{name}: got none, wanted numbers, as in {name}=[1,2]")
+        for value in given:
+            finite(value, name) if least is None else whole_number(value, least, name)
+    finite(settings.lambda_neg, "lambda_neg")
 
 
 def analyse_depth(results: Path, settings: DictConfig) -> Path:
     """``<results>/analysis/depth.json``: measures after ``settings.layers`` layers for each network, lambda+ and
     seed."""
-    layers, seeds, lambdas = (several(settings[name], name) for name in ("layers", "depth_seeds", "lambda_pos"))
-    for name, given in (("layers", layers), ("depth_seeds", seeds)):
-        if not given:
-            raise UsageError(f"{name}: got none, wanted numbers, as in {name}=[1,2]")
-    deepest = max(whole_number(depth, 0, "layers") for depth in layers)
+    layers, seeds, lambdas = (list(settings[name]) for name in _LISTS)
+    deepest = max(layers)
     found: dict[str, Any] = {
         "experiment": settings.depth_experiment,
         "lambda_neg": settings.lambda_neg,

@@ -64,7 +64,7 @@ def opened(record: Record, paths: Any) -> Trained:
         UsageError: its checkpoint or its data is not there.
     """
     if not checkpoint_of(record.folder, record["protocol"]["checkpoint"]).is_file():  # before its data is prepared
-        raise UsageError("its checkpoint is not here (checkpoints are not in git): train it again to look at it")
+        raise UsageError("its checkpoint is not here (none is in git): delete its folder and train again to look at it")
     return open_trained(record.folder, paths, cpu=True)
 
 

@@ -45,7 +45,9 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
     """
     _register_resolvers()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on instead of printing them
-    sys.argv[1:] = [as_hydra_takes_it(word) for word in sys.argv[1:]]
+    sweeps_models = any(word.startswith("model=") and "," in word for word in sys.argv)
+    words = [as_hydra_takes_it(word, sweeps_models=sweeps_models) for word in sys.argv[1:]]
+    sys.argv[1:] = sorted(words, key=lambda word: word not in ("-m", "--multirun"))  # argparse wants them at one end
     codes: list[int] = []
 
     def task(cfg: DictConfig) -> Any:
@@ -72,6 +74,10 @@ def run_hydra(config_name: str, work: Callable[[DictConfig], Any]) -> None:
         if rerun := [word for word in sys.argv[1:] if word.startswith("--experimental-rerun")]:
             raise UsageError(f"{rerun[0]} would unpickle a file, which could run any code; give the options themselves")
         multirun = any(word in ("-m", "--multirun") or word.startswith("sweep=") for word in sys.argv)
+        if not multirun and (launcher := [word for word in sys.argv[1:] if word.startswith("launcher=")]):
+            raise UsageError(f"{launcher[0]} starts the members of a multirun: add -m, or leave it out")
+        if "hydra.launcher.n_jobs=0" in sys.argv:
+            raise UsageError("hydra.launcher.n_jobs: got 0, wanted at least 1, or -1 for one a core")
         if multirun and {"--cfg", "-c", "--info", "-i"} & {word.partition("=")[0] for word in sys.argv}:
             raise UsageError("a configuration is shown of one run: leave out -m, --multirun or sweep=")
         with guarded_composition(), members_save_alone() if multirun else contextlib.nullcontext():
@@ -105,18 +111,20 @@ def _register_resolvers() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
-def as_hydra_takes_it(word: str) -> str:
+def as_hydra_takes_it(word: str, *, sweeps_models: bool = False) -> str:
     """``fairseq.a.b=1`` may name any of fairseq's options, not only those that a recipe sets (fairseq's own
-    dataclasses check it); Hydra calls that ``++``. A folder is a text, though it be called 2024, or like a run's with
-    ``=`` in its name: Hydra wants it quoted, and no shell has put a home in the place of ``~`` behind a dotted name.
-    (Several, for a multirun, are left as they are.)"""
+    dataclasses check it); Hydra calls that ``++``. So may ``model.x=1`` where several models are swept, which Hydra
+    would compare with the default one (the registry checks it). A folder is a text, though it be called 2024, or like a
+    run's with ``=`` in its name: Hydra wants it quoted, and no shell has put a home in the place of ``~`` behind a
+    dotted name. (Several, for a multirun, are left as they are.)"""
     name, _, value = word.partition("=")
     if name in _TEXTS:
         plain = value in ("", "null", "best", "last")
         as_it_is = plain or value.startswith(("'", '"')) or ("," in value and "=" not in value)
-        quoted = os.path.expanduser(value).replace("'", "\\'")
+        folder = value.rstrip("/") or value  # with a stroke at its end it is the same
+        quoted = os.path.expanduser(folder).replace("'", "\\'")
         return word if as_it_is else f"{name}='{quoted}'"
-    return f"++{word}" if word.startswith("fairseq.") else word
+    return f"++{word}" if word.startswith("fairseq.") or (sweeps_models and word.startswith("model.")) else word
 
 
 def guarded(work: Callable[[], Any], config_name: str = "train") -> int:
@@ -167,7 +175,8 @@ def user_path(given: str) -> Path:
 
 def _complain(sentence: str, code: int = USAGE_ERROR) -> int:
     """Print it as one line, whatever of a file or an option it quotes (a line feed, a terminal's control sequence)."""
-    print(f"{Path(sys.argv[0]).name}: {shown(' '.join(sentence.split()))}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+        print(f"{Path(sys.argv[0]).name}: {shown(' '.join(sentence.split()))}", file=sys.stderr, flush=True)
     return code
 
 

@@ -105,6 +105,8 @@ def evidence(cfg: DictConfig) -> None:
     plan = unresolved(cfg)
     frozen = [name for name, part in plan.items() if "waits_for" not in part]
     chosen = frozen if cfg.parts is None else list(dict.fromkeys(several(cfg.parts, "parts")))
+    if not chosen:
+        raise UsageError(f"parts: got none, wanted some of {', '.join(frozen)}")
     for name in chosen:
         one_of(name, plan, "parts")
         if name not in frozen:

@@ -34,7 +34,7 @@ def members(results: Path, experiment: str) -> Section:
     """
     root = Path(results) / "runs" / safe_name(experiment)
     folders = [folder for folder in sorted(root.glob("*/seed*")) if (folder / CONFIG).is_file()]
-    rows = [row(folder) for folder in folders]
+    rows = [_row_or_damage(folder) for folder in folders]
     names = Counter(name for name, *_ in rows)
     for folder, line in zip(folders, rows, strict=True):
         if names[line[0]] > 1:  # of one model and seed, in other settings: the hash tells them apart
@@ -48,6 +48,15 @@ def members(results: Path, experiment: str) -> Section:
     counts = Counter(status.partition(" ")[0] for _, status, *_ in rows)
     said = ", ".join([f"{counts.pop('finished', 0)} of {len(rows)} finished", *(f"{n} {s}" for s, n in counts.items())])
     return Section(experiment, [Table(HEAD, rows), said])
+
+
+def _row_or_damage(folder: Path) -> list[str]:
+    """:func:`row`; of a damaged run what is wrong with it, so that the others are told of."""
+    try:
+        return row(folder)
+    except UsageError as error:
+        model, seed = folder.parent.name, folder.name.partition("-")[0]
+        return [f"{model} {seed}", f"damaged ({error})", *[MISSING] * (len(HEAD) - 2)]
 
 
 def row(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,7 +50,7 @@ def run(cfg: DictConfig) -> float | None:
         UsageError: the configuration, the data or a folder is wrong, or disk or memory ran out; there is no record, and
             the same call goes on.
         RunFailed: training or evaluation ended without a result; the record says why.
-        Preempted: SIGTERM or Ctrl-C came; training was saved, and the same call goes on.
+        Preempted: it was asked to stop; training was saved, and the same call goes on.
     """
     check(cfg)
     one_of(cfg.tracking.mode, MODES, "tracking.mode")
@@ -63,7 +63,7 @@ def run(cfg: DictConfig) -> float | None:
     _check_writable(folder)
     if place is not None and place.rank > 0:
         return _follow(cfg, folder, place)
-    with locked(folder, wait=False), _nothing_left_of_a_mistake(folder), when_stopped(stop_now):
+    with locked(folder, wait=False) as ours, _nothing_left_of_a_mistake(folder, ours), when_stopped(stop_now):
         remove_unfinished(folder)
         if is_finished(folder):
             record = read_record(folder)
@@ -80,16 +80,16 @@ def run(cfg: DictConfig) -> float | None:
         keep_second_test(cfg, folder)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
         check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder, devices(cfg))
-        return _run(cfg, folder, prepared)
+        return _run(cfg, folder, prepared, ours)
 
 
-def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
+def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], bool]) -> float:
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     git = environment.git()  # of the code that trains, whatever is checked out meanwhile
     with Tracker(cfg, folder) as tracker:
-        outcome = _work(cfg, folder, prepared, tracker)
+        outcome = _work(cfg, folder, prepared, ours, tracker)
         ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
         record = _record(cfg, folder, prepared, outcome, git, started, ended)
         write_record(folder, record)
@@ -103,15 +103,25 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared) -> float:
     return record["metrics"][metric]
 
 
-def _work(cfg: DictConfig, folder: Path, prepared: Prepared, tracker: Tracker) -> dict[str, Any]:
-    """Train and evaluate in a process of their own; returns its outcome: a status and a reason, or what it found."""
+def _work(
+    cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], bool], tracker: Tracker
+) -> dict[str, Any]:
+    """Train and evaluate in a process of their own; returns its outcome: a status and a reason, or what it found.
+
+    Raises:
+        UsageError: the folder is no longer ``ours``: another process may train in one of its name.
+    """
     title = f"{cfg.model.name} {cfg.dataset.name} seed {cfg.seed}"
     progress = Progress(folder, title, cfg.fairseq.optimization.max_update)
     _remove_outcomes(folder)
     with workers(cfg, folder, prepared.folder) as started, passed_on(started[0].process) as asked_to_stop:
         while (ended := first_ended(started, _LOOK_EVERY)) is None:
+            if not ours():
+                break
             if not asked_to_stop.is_set() and progress.look():
                 tracker.update()
+    if not ours():
+        raise UsageError(f"{folder} was removed while its run was at work; start again to train anew")
     outcome, code = read_outcome(folder, ended.rank), ended.process.returncode
     if asked_to_stop.is_set():
         stopped = outcome is not None and outcome["status"] == "stopped"
@@ -206,12 +216,12 @@ def _record(
 
 
 @contextlib.contextmanager
-def _nothing_left_of_a_mistake(folder: Path) -> Iterator[None]:
+def _nothing_left_of_a_mistake(folder: Path, ours: Callable[[], bool]) -> Iterator[None]:
     """A run that was refused before it began is none: its folder would be taken for a run that waits."""
     try:
         yield
     except UsageError:
-        if not (folder / CONFIG).is_file():
+        if ours() and not (folder / CONFIG).is_file():
             for path in (folder / ".lock", *folder.glob(second_test_file(folder, "*").name)):
                 path.unlink()
             with contextlib.suppress(OSError):  # of a folder that holds something else

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import TrialState
 from sqlalchemy import URL
 
+from gpam.attention import options_of
 from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
@@ -71,6 +72,8 @@ def _base(cfg: DictConfig) -> DictConfig:
 
 def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
     known, found = model_options(cfg), plain(cfg.search.options, "search.options")
+    if not found:
+        raise UsageError(f"search.options: got none, wanted ranges of some of {', '.join(known) or 'none'}")
     for name, range_ in found.items():
         if name not in known:
             raise UsageError(
@@ -82,6 +85,9 @@ def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
                 f"search.options.{name}: got {range_}, wanted numbers: low, high (no less) and, where it has one, a "
                 "step above 0"
             )
+        whole = isinstance(getattr(options_of(cfg.model.attention), name), int)
+        if whole and not all(isinstance(range_.get(key), int) for key in ("low", "high", "step")):
+            raise UsageError(f"search.options.{name}: got {range_}, wanted whole numbers, with a step")
     whole_number(cfg.trials, 1, "trials")
     return found
 
@@ -91,8 +97,8 @@ def _is_range(given: Any) -> bool:
         return False
     low, high, step = given["low"], given["high"], given.get("step")
     numbers = [low, high, 1 if step is None else step]
-    finite = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-    return finite and low <= high and numbers[2] > 0
+    plain_numbers = (isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
+    return all(plain_numbers) and all(map(math.isfinite, numbers)) and low <= high and numbers[2] > 0
 
 
 def _study(folder: Path, name: str, settings: str) -> optuna.Study:
@@ -115,7 +121,7 @@ def _study(folder: Path, name: str, settings: str) -> optuna.Study:
 
 
 def _check_whole(file: Path) -> None:
-    if not file.is_file():
+    if not file.exists():
         return
     try:
         with contextlib.closing(sqlite3.connect(file)) as base:
