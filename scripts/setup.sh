@@ -16,6 +16,11 @@ command -v g++ >/dev/null || {
   echo "setup: no g++ found, wanted for fairseq's extensions; install a C++ compiler and the Python headers" >&2
   exit 2
 }
+others=$(cat "$venv"/lib/python3*/site-packages/__editable__.gpam_suite-*.pth 2>/dev/null || true)
+if [ -d "$others" ] && ! [ "$others" -ef src ]; then
+  echo "setup: $venv is the environment of another copy, ${others%/src}; give another VENV" >&2
+  exit 2
+fi
 wanted=$("$python" scripts/lock.py "$extras")
 build=$("$python" scripts/lock.py build)
 

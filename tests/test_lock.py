@@ -135,3 +135,13 @@ def setup(tmp_path):
         return ended, [call for call in calls if call.startswith("-m pip")]
 
     return called
+
+
+def test_the_environment_of_another_copy_is_left_alone(tmp_path):
+    (packages := tmp_path / "venv/lib/python3.11/site-packages").mkdir(parents=True)
+    (packages / "__editable__.gpam_suite-0.1.0.pth").write_text(str(tmp_path))
+    script = ["bash", "scripts/setup.sh", sys.executable, str(tmp_path / "venv")]
+    ended = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == f"setup: {tmp_path}/venv is the environment of another copy, {tmp_path}; give another VENV\n"
+    assert not (tmp_path / "venv/setup.log").exists()
