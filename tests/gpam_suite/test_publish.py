@@ -127,7 +127,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
     asked = "<!-- table: verdicts -->\n<!-- end -->\n<!-- table: claim-lm_ptb -->\n<!-- end -->\n"
     (tmp_path / "README.md").write_text(asked)
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
-    assert "(+1.74 %): in training, no verdict yet;" in parts
+    assert "(+1.74 %): no runs yet;" in parts
     assert "No seed of softmax and the model is finished yet." in parts
     for model, value in (("softmax", 100.0), ("dagpam_trainable", 98.0)):
         seeds = [make_record(experiment="lm_ptb", model=model, seed=k, value=value + 0.01 * k * k) for k in range(1, 8)]

@@ -44,7 +44,7 @@ def verdicts(said: Mapping[str, Finding]) -> str:
         if found:
             lines += [[row["row"], paper, *_standing(found)], *_parts(said, row["claim"])]
         else:
-            others.append(f"{row['row']}{'' if paper == MISSING else f', {paper}'}: {row['here']}")
+            others.append(f"{row['row']}{'' if paper == MISSING else f', {paper}'}: {row.get('here', 'no runs yet')}")
     for name, found in said.items():
         if not (found.claim.paper or found.claim.part_of):
             lines += [_not_the_papers(found, " (not in the paper)"), *_parts(said, name)]
