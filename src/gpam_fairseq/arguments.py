@@ -19,7 +19,7 @@ from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _READ = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
-_READ += ("--best-checkpoint-metric",)
+_READ += ("--best-checkpoint-metric", "--continue-once")
 _LAST = "checkpoint_last.pt"  # what a training goes on with where it is there
 _TOLD = (Exception, ValueError, AssertionError, NotImplementedError)  # what fairseq raises in so many words
 _LONG = 12  # choices that a sentence may list
@@ -63,9 +63,10 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
             _check_betas(given.adam_betas)
         if given.best_checkpoint_metric == "bleu" and "--eval-bleu" not in words:
             raise UsageError("--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu")
-        restored = given.restore_file or _LAST
-        if restored != _LAST and "://" not in restored and not Path(restored).is_file():
-            raise UsageError(f"--restore-file: there is no file '{restored}', and training would begin anew")
+        for name, restored in (("--restore-file", given.restore_file), ("--continue-once", given.continue_once)):
+            elsewhere = restored in (None, _LAST) or "://" in restored or "--checkpoint-suffix" in words
+            if not elsewhere and not Path(restored).is_file():
+                raise UsageError(f"{name}: there is no file '{restored}', and training would begin anew")
         flat = not {"--fp16-no-flatten-grads", "--memory-efficient-fp16"} & set(words)
         if "--fp16" in words and flat and not torch.cuda.is_available():
             raise UsageError("--fp16 needs a GPU, and none is visible: leave it out, or give --bf16 --cpu")
@@ -98,7 +99,8 @@ def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) ->
 
     def loaded(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         state = load(path, *args, **kwargs)
-        trained = ((state.get("cfg") or {}).get("task") or {}).get("_name")
+        own = (state.get("cfg") or {}).get("task")  # of fairseq's older tasks a Namespace
+        trained = getattr(own, "_name", None)
         if command in _READS and trained != task and {trained, task} <= set(_READS.values()):
             fitting = " or ".join(name for name, of in _READS.items() if of == trained)
             raise UsageError(f"{path} was trained for the task {trained}, and is read for {task}: use {fitting}")

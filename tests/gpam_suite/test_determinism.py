@@ -72,6 +72,22 @@ def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
     assert "cannot be compared" in caplog.text
 
 
+def test_a_run_does_not_go_on_with_other_text(tmp_path):
+    def start(checksum):
+        run_module._check_same_beginning(tmp_path, types.SimpleNamespace(manifest={"checksum": checksum}))
+
+    start("one" * 8)
+    start("two" * 8)  # nothing was trained on the first
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/checkpoint_last.pt").touch()
+    start("two" * 8)
+    with pytest.raises(
+        UsageError, match=r"has begun with other text: its checksum was twotwotwotwo, now it is oneoneone"
+    ):
+        start("one" * 8)
+    start("two" * 8)
+
+
 def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, monkeypatch):
     """Before the run it would be made again; here its worker finds it."""
 

@@ -84,7 +84,10 @@ def test_a_run_whose_folder_is_removed_leaves_the_next_one_of_that_name_alone(tm
             assert ours()
     assert not (folder / RECORD).exists()
     said = runs.log("removed")
-    assert f"{folder} was removed while its run was at work; start again" in said and "Traceback" not in said
+    assert (
+        f"{folder}, or its .lock, was removed while its run was at work; start again" in said
+        and "Traceback" not in said
+    )
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

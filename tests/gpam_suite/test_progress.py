@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from record_factory import make_record, store
 from gpam.errors import UsageError
 from gpam_suite.common.sections import Table
 from gpam_suite.records.lines import append_history
-from gpam_suite.run.progress import members, row, seconds_left
+from gpam_suite.run.progress import Progress, members, row, seconds_left
 
 
 @pytest.fixture
@@ -79,6 +80,17 @@ def test_what_has_begun_is_counted(running, tmp_path):
     (tmp_path / "runs" / "y.tar.xz").touch()
     with pytest.raises(UsageError, match="the runs of y are packed"):
         members(tmp_path, "y")
+
+
+def test_a_terminal_that_is_gone_ends_nothing(running, monkeypatch):
+    class Gone:
+        def write(self, _):
+            raise OSError(5, "Input/output error")
+
+    told = Progress(running, "a run", 100)
+    append_history(running, {"update": 50, "split": "train", "train_seconds": 1.0})
+    monkeypatch.setattr(sys, "stderr", Gone())
+    assert told.look() is False
 
 
 def test_two_of_one_model_and_seed_are_told_apart(running, tmp_path):

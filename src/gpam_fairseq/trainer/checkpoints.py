@@ -114,7 +114,8 @@ def _recalling(stock: Any, should_stop_early: Any) -> Any:
         if [copy.shape for copy in copies] == [copy.shape for copy in saved]:  # else another precision goes on
             for copy, own in zip(copies, saved, strict=True):
                 copy.copy_(own)
-        if kwargs.get("reset_meters"):  # the checkpoint is of another training, whose end was another
+        if kwargs.get("reset_meters"):  # the checkpoint is of another training, whose end and time were others
+            trainer._previous_training_time = 0
             return extra
         vars(should_stop_early).update(kept.get("early_stop", {}))
         if _counts(trainer):
@@ -133,7 +134,7 @@ def _recalling(stock: Any, should_stop_early: Any) -> Any:
 @contextlib.contextmanager
 def saves_before_stopping(asked: threading.Event, stop: Callable[[str], Any]) -> Iterator[None]:
     """While this holds, fairseq's trainer, once ``asked``, finishes its update, saves ``checkpoint_last.pt`` and calls
-    ``stop``, which raises, with how far it is."""
+    ``stop``, which raises, with how far it is. A training that ends in that moment has been saved, and just ends."""
     from fairseq import checkpoint_utils
     from fairseq_cli import train as fairseq_train
 
@@ -141,7 +142,8 @@ def saves_before_stopping(asked: threading.Event, stop: Callable[[str], Any]) ->
 
     def validate_and_save(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *args: Any) -> Any:
         found = stock(cfg, trainer, task, epoch_itr, *args)
-        if asked.is_set():
+        _, at_its_end = found
+        if asked.is_set() and not at_its_end:
             checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             stop(f"saved at update {trainer.get_num_updates()} of {cfg.optimization.max_update}")
         return found

@@ -40,14 +40,17 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[Callable[[], bool]]:
                 f"{folder} lies on a file system without locks ({error.strerror}), so two processes could write there "
                 "at once; set paths.data and paths.results to another"
             ) from None
-        yield lambda: _is(descriptor, file)
+        knows = _is(descriptor, file)  # some file systems number an open file otherwise
+        yield lambda: not knows or _is(descriptor, file)
     finally:
         os.close(descriptor)
 
 
 def _is(descriptor: int, file: Path) -> bool:
-    """Whether the file that is open is the one of that name."""
+    """Whether the file that is open is the one of that name; where a disk cannot tell for a moment, it is."""
     try:
         return os.path.samestat(os.fstat(descriptor), file.stat())
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True

@@ -17,7 +17,7 @@ from gpam_suite.common.places import CONFIGS
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.config.device_batches import check_devices
 from gpam_suite.config.fairseq_tree import fairseq_config, refuse_names_of_fairseq
-from gpam_suite.config.identity import config_hash, run_folder
+from gpam_suite.config.identity import canonical, config_hash, run_folder
 
 NOT_PART_OF_A_RESULT = ("paths", "tracking", "checks", "experiment_name")
 """Top-level nodes that say where a run writes, and how it is logged and watched: they cannot change a number."""
@@ -164,7 +164,7 @@ def overrides_label(cfg: DictConfig) -> str:
     """What differs from ``configs/model/<name>.yaml`` but its label, as ``lambda_neg=0.2,lambda_pos=0.2``."""
     stock = _model_file(cfg.model.name)
     changed = {key: value for key, value in _plain(cfg.model).items() if key != "label" and stock.get(key) != value}
-    return ",".join(f"{key}={value}" for key, value in sorted(changed.items())) or "default"
+    return ",".join(f"{key}={canonical(value)}" for key, value in sorted(changed.items())) or "default"
 
 
 def _model_file(name: str) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def _are_betas(value: Any) -> bool:
     return len(pair) == 2 and all(0 <= beta < 1 for beta in pair)
 
 
+_UNREAD = ("generation", "eval_lm", "common_eval", "interactive")
+"""Groups of fairseq's options that its training does not read."""
 _AT_LEAST_1 = (lambda value: value >= 1, "at least 1")
 _SHARE = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _RANGES = {
@@ -60,6 +62,10 @@ _RANGES = {
     "dataset.num_workers": (lambda value: value >= 0, "at least 0"),
     "optimization.lr": (lambda value: value > 0, "numbers above 0"),
     "optimization.max_epoch": (not_, "0: how long a run trains is max_update, and at another end nothing is saved"),
+    "optimization.stop_min_lr": (
+        lambda value: value < 0,
+        "below 0: how long a run trains is max_update, and at another end nothing is saved",
+    ),
     "optimization.stop_time_hours": (not_, "0: how far a run came would depend on how fast its machine was"),
     "optimization.update_freq": (lambda value: value >= 1, "numbers of at least 1"),
     "optimizer.adam_betas": (_are_betas, "two numbers from 0 to below 1, as in '(0.9, 0.98)'"),
@@ -67,6 +73,11 @@ _RANGES = {
     "checkpoint.no_last_checkpoints": (not_, "false: a killed run goes on from the last one"),
     "checkpoint.no_save_optimizer_state": (not_, "false: a killed run goes on with it"),
     "checkpoint.checkpoint_suffix": (not_, "no suffix: what is saved is found by its name"),
+    "checkpoint.write_checkpoints_asynchronously": (not_, "false: a killed run would find nothing to go on from"),
+    "checkpoint.optimizer_overrides": ("{}".__eq__, "{}: they would count where a killed run goes on, and only there"),
+    "checkpoint.continue_once": (not_, "none: finetune_from_model starts with another's parameters"),
+    "ema.store_ema": (not_, "false: an average would be kept, and never evaluated"),
+    "dataset.gen_subset": ("test".__eq__, "'test', which is evaluated"),
     "checkpoint.restore_file": (
         "checkpoint_last.pt".__eq__,
         "checkpoint_last.pt, from which a killed run goes on; finetune_from_model starts with another's parameters",
@@ -150,6 +161,8 @@ def refuse_names_of_fairseq(cfg: DictConfig) -> None:
     Raises:
         UsageError: one of them is given.
     """
+    if unread := [group for group in _UNREAD if cfg.fairseq.get(group)]:
+        raise UsageError(f"fairseq.{unread[0]} is not read here; how a run is evaluated is evaluation.NAME=VALUE")
     for name, instead in {**_INSTEAD, **{f"model.{name}": f"model.{name}=VALUE" for name in all_options()}}.items():
         value = OmegaConf.select(cfg.fairseq, name)
         if value is not None and value is not False:
@@ -181,11 +194,20 @@ def _check_ranges(complete: DictConfig) -> None:
         wrong = [value for value in given if not _is(fits, value)]
         if wrong or (several and not values):
             raise UsageError(f"fairseq.{key}: got {wrong[0] if wrong else 'an empty list'}, wanted {wanted}")
-    after, last = complete.dataset.validate_after_updates, complete.optimization.max_update
+    after, last, save = (
+        complete.dataset.validate_after_updates,
+        complete.optimization.max_update,
+        complete.checkpoint.save_interval_updates,
+    )
     if after > last:
         raise UsageError(
             f"fairseq.dataset.validate_after_updates: got {after}, wanted at most {last} "
             "(fairseq.optimization.max_update): the best checkpoint comes from validation"
+        )
+    if 0 < save < after:
+        raise UsageError(
+            f"fairseq.dataset.validate_after_updates: got {after}, wanted at most {save} "
+            "(fairseq.checkpoint.save_interval_updates): before it fairseq saves nothing"
         )
     for unit in ("interval", "interval_updates"):
         validated, saved = complete.dataset[f"validate_{unit}"], complete.checkpoint[f"save_{unit}"]

@@ -10,14 +10,14 @@ from gpam_suite.common.files import safe_name, sha256
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 
 
-def _canonical(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """1.0 and 1 are the same setting and hash alike."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {str(key): _canonical(item) for key, item in value.items()}
+        return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
+        return [canonical(item) for item in value]
     return value
 
 
@@ -27,7 +27,7 @@ def config_hash(config: Mapping[str, Any]) -> str:
     ``config`` is plain data (dict, list, str, int, float, bool, None). Places and the machine are left out by the
     caller; names and labels are not, though no number depends on them.
     """
-    text = json.dumps(_canonical(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(canonical(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return sha256(text.encode())[:8]
 
 

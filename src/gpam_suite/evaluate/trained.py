@@ -51,6 +51,12 @@ class Trained:
         return load_model(path, self.complete, self.task)
 
 
+def exact_float32() -> None:
+    """On a GPU float32 is float32, in an LSTM too, whatever ``TORCH_ALLOW_TF32_CUBLAS_OVERRIDE`` asks for."""
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+
+
 def checkpoint_of(folder: Path, name: str) -> Path:
     """The checkpoint called ``name`` (``best``, ``last``) of the run in ``folder``."""
     return folder / CHECKPOINTS / f"checkpoint_{name}.pt"
@@ -95,7 +101,7 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
             )
     complete = fairseq_config(cfg)
     complete.common.cpu = complete.common.cpu or cpu
-    torch.backends.cudnn.allow_tf32 = False  # as in training
+    exact_float32()
     fill_paths(complete, folder, prepared)
 
     import gpam_fairseq  # noqa: F401, I001  (before fairseq)

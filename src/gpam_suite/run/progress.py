@@ -1,5 +1,6 @@
 """Where runs stand, read from what their workers write: for who waits for one, and for who looks at an experiment."""
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -136,7 +137,12 @@ class Progress:
 
     def look(self) -> bool:
         """Say on stderr how far it is, at most every ten seconds, where there is something new to say; returns whether
-        there was."""
+        there was. A terminal that is gone, or a disk that fails for a moment, is no reason to end what is told of."""
+        with contextlib.suppress(OSError):
+            return self._look()
+        return False
+
+    def _look(self) -> bool:
         if (size := self._size()) == self.read:
             return False
         self.read = size

@@ -27,12 +27,13 @@ from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import keep_second_test, second_test_file
 from gpam_suite.evaluate.limits import check_lengths
+from gpam_suite.evaluate.trained import checkpoint_of
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_record, write_record
 from gpam_suite.records.history_rows import gradients_and_scalars
 from gpam_suite.records.lines import read_history
 from gpam_suite.records.schema import PARAMETERS
-from gpam_suite.run.outcomes import DIVERGED_EXIT, REFUSED_EXIT, RunDiverged, RunFailed, rank_log, read_outcome
+from gpam_suite.run.outcomes import BEGUN, DIVERGED_EXIT, REFUSED_EXIT, RunDiverged, RunFailed, rank_log, read_outcome
 from gpam_suite.run.processes import Place, check_place, first_ended, place_of, workers
 from gpam_suite.run.progress import Progress
 from gpam_suite.run.tracking import MODES, Tracker
@@ -84,6 +85,7 @@ def run(cfg: DictConfig) -> float | None:
 
 
 def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], bool]) -> float:
+    _check_same_beginning(folder, prepared)
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
@@ -116,12 +118,10 @@ def _work(
     _remove_outcomes(folder)
     with workers(cfg, folder, prepared.folder) as started, passed_on(started[0].process) as asked_to_stop:
         while (ended := first_ended(started, _LOOK_EVERY)) is None:
-            if not ours():
-                break
+            _check_ours(folder, ours)
             if not asked_to_stop.is_set() and progress.look():
                 tracker.update()
-    if not ours():
-        raise UsageError(f"{folder} was removed while its run was at work; start again to train anew")
+    _check_ours(folder, ours)
     outcome, code = read_outcome(folder, ended.rank), ended.process.returncode
     if asked_to_stop.is_set():
         stopped = outcome is not None and outcome["status"] == "stopped"
@@ -133,6 +133,23 @@ def _work(
     if outcome["status"] == "refused":
         raise UsageError(outcome["reason"])
     return outcome
+
+
+def _check_ours(folder: Path, ours: Callable[[], bool]) -> None:
+    if not ours():
+        raise UsageError(f"{folder}, or its .lock, was removed while its run was at work; start again to train anew")
+
+
+def _check_same_beginning(folder: Path, prepared: Prepared) -> None:
+    """Refuse to go on with other text than a run began with; its checksum is kept from the first start on."""
+    file, now = folder / BEGUN, prepared.manifest["checksum"]
+    before = file.read_text(encoding="utf-8").strip() if file.is_file() else now
+    if before != now and checkpoint_of(folder, "last").is_file():
+        raise UsageError(
+            f"{folder} has begun with other text: its checksum was {before[:12]}, now it is {now[:12]}; put the text "
+            "back, give the new one an experiment_name of its own, or delete that folder to train again"
+        )
+    write_atomically(file, f"{now}\n")
 
 
 def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:

@@ -45,7 +45,7 @@ from gpam_suite.data import Prepared
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.checkpoint import load_model, read_checkpoint
 from gpam_suite.evaluate.score import evaluate
-from gpam_suite.evaluate.trained import checkpoint_of, checksums
+from gpam_suite.evaluate.trained import checkpoint_of, checksums, exact_float32
 from gpam_suite.records.lines import append_history, cut_history
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
 from gpam_suite.run.outcomes import BACKENDS, CHECK_EVERY, DIVERGED_EXIT, REFUSED_EXIT, TRAINED, outcome_file
@@ -57,7 +57,7 @@ def main(folder: Path, data: Path) -> None:
     prepared = Prepared.load(data)
     prepared.check_whole()
     torch.set_num_threads(cfg.gpu.threads)
-    torch.backends.cudnn.allow_tf32 = False  # float32 is float32, in an LSTM too
+    exact_float32()
     own = fairseq_config(cfg)
     fill_paths(own, folder, prepared)
     own.common.no_progress_bar = True
@@ -185,6 +185,8 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         torch.distributed.destroy_process_group()
     if first:
         write_atomically(mark, "")
+    if asked.is_set():
+        stop_now("training has come to its end, and was saved")
 
 
 def _peak_bytes() -> int:

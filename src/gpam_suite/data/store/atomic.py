@@ -86,7 +86,7 @@ def unfinished(root: Path, name: str) -> Iterator[Path]:
 
 def remove_abandoned(root: Path) -> None:
     """Remove the unfinished folders below ``root`` whose process is gone."""
-    for folder in root.glob(".*.tmp"):
+    for folder in root.glob(f".*-{'[0-9a-f]' * 8}.tmp"):  # as :func:`unfinished` and :func:`publish` name them
         with contextlib.suppress(OSError, UsageError), locked(root):
             with locked(folder, wait=False):
                 pass
