@@ -78,14 +78,6 @@ def test_every_torch_load_of_fairseqs_is_guarded():
         assert importlib.import_module(name).torch.load is untrusted.load_without_executing, name
 
 
-def test_the_environment_cannot_open_the_loader(trace, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    torch.save({"model": toy.Hostile(trace)}, tmp_path / "hostile.pt")
-    with pytest.raises(UsageError, match="could run any code"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "hostile.pt"))
-    assert not trace.exists()
-
-
 @pytest.mark.parametrize(
     "text",
     ["${oc.env:HOME}", "${oc.${y}:HOME}", r"\\${oc.env:HOME}", r"\${oc.env:HOME}", "a ${b.c}", ["${oc.decode:x}"]],

@@ -47,8 +47,8 @@ def tables(titles: Mapping[str, str], aggregates: Sequence[Aggregate], results: 
 
 
 def _is_main(found: Aggregate) -> bool:
-    """Whether softmax and daGPAM by their own options are compared, and not scaled weights."""
-    return bool(found.row_of(BASELINE) and found.row_of(FIXED)) and not found.row_of("softmax_half")
+    """Whether softmax and daGPAM by their own options are compared."""
+    return bool(found.row_of(BASELINE) and found.row_of(FIXED))
 
 
 def _metric(found: Aggregate) -> str:

@@ -1,4 +1,4 @@
-"""The library of ``attention.c``: built by ``python -m gpam.attention.backends.compiled`` where there is a C compiler.
+"""The library of ``attention.c``: built by ``python -m gpam.attention.backends`` where there is a C compiler.
 
 It lies in the Python environment, one for each source and set of vector instructions, so that an environment that moves
 to another processor or is brought up to date finds none, and never a wrong one. A library that does not give softmax's
