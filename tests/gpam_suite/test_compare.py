@@ -76,7 +76,7 @@ def test_only_what_differs_is_listed(tmp_path, groups):
         "tokenizer.name": ["–", "moses"],
     }
     assert _table(found, "Environment") == {
-        "git commit": ["0000000000", "1111111111 with uncommitted changes"],
+        "git commit": ["0000000000", "1111111111 and other code"],
         "versions.torch": ["2.6.0", "2.7.0"],
     }
     assert "Over seeds: no test (no interval: one seed)." in _text(found)

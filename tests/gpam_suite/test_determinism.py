@@ -72,9 +72,10 @@ def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
     assert "cannot be compared" in caplog.text
 
 
-def test_a_run_does_not_go_on_with_other_text(tmp_path):
-    def start(checksum):
-        run_module._check_same_beginning(tmp_path, types.SimpleNamespace(manifest={"checksum": checksum}))
+def test_a_run_does_not_go_on_with_other_text_and_tells_of_other_code(tmp_path, monkeypatch):
+    def start(checksum, commit="a"):
+        monkeypatch.setattr(run_module.environment, "git", lambda: {"commit": commit, "dirty": False})
+        return run_module._begun(tmp_path, types.SimpleNamespace(manifest={"checksum": checksum}))
 
     start("one" * 8)
     start("two" * 8)  # nothing was trained on the first
@@ -85,7 +86,8 @@ def test_a_run_does_not_go_on_with_other_text(tmp_path):
         UsageError, match=r"has begun with other text: its checksum was twotwotwotwo, now it is oneoneone"
     ):
         start("one" * 8)
-    start("two" * 8)
+    assert start("two" * 8) == {"commit": "a", "dirty": False}
+    assert start("two" * 8, commit="b") == {"commit": "b", "dirty": True}
 
 
 def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, monkeypatch):

@@ -47,10 +47,10 @@ def versions() -> dict[str, str]:
 
 
 def commit(git: Mapping[str, Any] | None) -> str:
-    """How what :func:`git` found is shown."""
+    """How what :func:`git` found is shown; other code is what was not committed, or what a run began with."""
     if git is None:
         return "not known"
-    return f"{git['commit'][:10]}{' with uncommitted changes' if git['dirty'] else ''}"
+    return f"{git['commit'][:10]}{' and other code' if git['dirty'] else ''}"
 
 
 def git() -> dict[str, Any] | None:

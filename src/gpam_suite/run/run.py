@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import json
 import logging
 import tempfile
 import threading
@@ -85,11 +86,10 @@ def run(cfg: DictConfig) -> float | None:
 
 
 def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], bool]) -> float:
-    _check_same_beginning(folder, prepared)
+    git = _begun(folder, prepared)  # before the training, whatever is checked out meanwhile
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
-    git = environment.git()  # of the code that trains, whatever is checked out meanwhile
     with Tracker(cfg, folder) as tracker:
         outcome = _work(cfg, folder, prepared, ours, tracker)
         ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
@@ -140,16 +140,25 @@ def _check_ours(folder: Path, ours: Callable[[], bool]) -> None:
         raise UsageError(f"{folder}, or its .lock, was removed while its run was at work; start again to train anew")
 
 
-def _check_same_beginning(folder: Path, prepared: Prepared) -> None:
-    """Refuse to go on with other text than a run began with; its checksum is kept from the first start on."""
-    file, now = folder / BEGUN, prepared.manifest["checksum"]
-    before = file.read_text(encoding="utf-8").strip() if file.is_file() else now
-    if before != now and checkpoint_of(folder, "last").is_file():
+def _begun(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
+    """The code that trains: :func:`environment.git`, ``dirty`` too where the run began with another commit. What it
+    began with is kept in the folder.
+
+    Raises:
+        UsageError: it would go on with other text than it began with.
+    """
+    now = {"checksum": prepared.manifest["checksum"], "git": environment.git()}
+    if not checkpoint_of(folder, "last").is_file() or not (folder / BEGUN).is_file():
+        write_atomically(folder / BEGUN, json.dumps(now))
+        return now["git"]
+    before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
+    if before["checksum"] != now["checksum"]:
+        was, is_now = before["checksum"][:12], now["checksum"][:12]
         raise UsageError(
-            f"{folder} has begun with other text: its checksum was {before[:12]}, now it is {now[:12]}; put the text "
-            "back, give the new one an experiment_name of its own, or delete that folder to train again"
+            f"{folder} has begun with other text: its checksum was {was}, now it is {is_now}; put the text back, give "
+            "the new one an experiment_name of its own, or delete that folder to train again"
         )
-    write_atomically(file, f"{now}\n")
+    return now["git"] and {**now["git"], "dirty": now["git"]["dirty"] or before["git"] != now["git"]}
 
 
 def _follow(cfg: DictConfig, folder: Path, place: Place) -> None:
