@@ -18,8 +18,8 @@ from gpam.attention import mechanism_class
 from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
-_READ = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
-_READ += ("--best-checkpoint-metric", "--continue-once")
+_LOOKED_AT = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
+_LOOKED_AT += ("--best-checkpoint-metric", "--continue-once")
 _LAST = "checkpoint_last.pt"  # what a training goes on with where it is there
 _TOLD = (Exception, ValueError, AssertionError, NotImplementedError)  # what fairseq raises in so many words
 _LONG = 12  # choices that a sentence may list
@@ -27,8 +27,8 @@ _AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--worke
 _AT_LEAST_ONE += ("--max-sentences", "--update-freq", "--log-interval")
 _AT_LEAST_ZERO = ("--seed", "--num-workers")
 _SHARES = ("--dropout", "--attention-dropout", "--activation-dropout")
-_READS = {"generate": "translation", "interactive": "translation", "eval-lm": "language_modeling"}
-"""Commands that read a checkpoint, to the task that they take it for unless they are told."""
+_TASK_OF = {"generate": "translation", "interactive": "translation", "eval-lm": "language_modeling"}
+"""Commands that read a checkpoint to the task that they take it for unless they are told."""
 
 
 def check_arguments(command: str, words: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
     numbers = (*_AT_LEAST_ONE, *_AT_LEAST_ZERO, *_SHARES)
-    for name in (*_READ, *numbers):
+    for name in (*_LOOKED_AT, *numbers):
         parser.add_argument(name)
     given, _ = parser.parse_known_args(list(words))
     for name in numbers:
@@ -94,15 +94,15 @@ def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) ->
     """fairseq's ``load_checkpoint_to_cpu`` as ``load``, with a UsageError where the checkpoint is of translation and
     would be read as a language model, or the other way round, which fairseq tries."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--task", default=_READS.get(command))
+    parser.add_argument("--task", default=_TASK_OF.get(command))
     task = parser.parse_known_args(list(words))[0].task
 
     def loaded(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         state = load(path, *args, **kwargs)
         own = (state.get("cfg") or {}).get("task")  # of fairseq's older tasks a Namespace
         trained = getattr(own, "_name", None)
-        if command in _READS and trained != task and {trained, task} <= set(_READS.values()):
-            fitting = " or ".join(name for name, of in _READS.items() if of == trained)
+        if command in _TASK_OF and trained != task and {trained, task} <= set(_TASK_OF.values()):
+            fitting = " or ".join(name for name, of in _TASK_OF.items() if of == trained)
             raise UsageError(f"{path} was trained for the task {trained}, and is read for {task}: use {fitting}")
         return state
 
