@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from record_factory import add_document_scores, add_history, make_record, store
+from record_factory import add_config, add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
 from gpam_suite.report.page import build
@@ -41,6 +41,18 @@ def test_made_again_it_is_byte_identical(built):
     results, written = built
     assert {path: path.read_bytes() for path in build(results)} == written
     assert str(results) not in (results / "README.md").read_text()
+
+
+def test_what_has_begun_and_not_ended_is_named(tmp_path):
+    record, other = store(
+        tmp_path, make_record(), make_record(seed=2, model="dagpam", overrides_label="lambda_neg=0.7")
+    )
+    add_config(other)
+    (other.folder / "record.json").unlink()
+    build(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert "Begun and not ended, so in no number here: dagpam-lambda_neg=0.7 seed2." in page
+    assert record["model_label"] in page
 
 
 def test_no_runs_yet(tmp_path):

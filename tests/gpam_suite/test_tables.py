@@ -234,6 +234,28 @@ def test_another_training_is_a_row_named_after_what_differs(tmp_path, seed, chan
     assert "A row whose settings differ from the baseline's is named after them; elsewhere: " in page
 
 
+def test_a_model_is_compared_with_softmax_trained_as_it_was(tmp_path):
+    """Whichever of softmax's trainings has more seeds."""
+    slow = [
+        make_record(model=model, seed=seed, value=value + 0.1 * seed, config_hash="00000001")
+        for model, value, seeds in (("softmax", 34.0, 4), ("dagpam", 33.0, 3))
+        for seed in range(1, seeds + 1)
+    ]
+    for record in store(tmp_path, *_runs(), *slow)[-len(slow) :]:
+        add_config(record, fairseq__optimization__lr=[0.001])
+    lines = {line["Model"]: line["Difference over seeds [95 %]"].split()[0] for line in _table(tmp_path)}
+    assert lines == {
+        "Softmax": "–",
+        "daGPAM": "-1.00",
+        "Softmax, lr 0.002": "-4.00",
+        "daGPAM, lr 0.002": "-0.80",
+        "NAP, lr 0.002": "+50.40",
+    }
+    page = tabulate(tmp_path)[0].read_text()
+    assert "Differences are to Softmax (of models that were trained as Softmax, lr 0.002, to that); over" in page
+    assert "The difference of daGPAM; Softmax, lr 0.002 is over the seeds that both sides have, so it is not" in page
+
+
 @pytest.mark.parametrize(
     "key, value",
     [

@@ -63,7 +63,10 @@ def _members(archive: Path, changed: int) -> Mapping[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(content)) as packed:
             members = packed.getmembers()
             if strange := next((member.name for member in members if not member.isfile()), None):
-                raise UsageError(f"{archive}: {strange!r} is no plain file: {advice}.")
+                raise UsageError(
+                    f"{archive}: {strange!r} is no plain file, and an archive of this name is read as its folder: a "
+                    f"backup of yours wants another name; else {advice}."
+                )
             return MappingProxyType({member.name: packed.extractfile(member).read() for member in members})
     except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
         raise UsageError(f"{archive} is broken ({error}): {advice}.") from None

@@ -10,8 +10,10 @@ from gpam_suite.common.files import refuse_other_page, safe_name, write_atomical
 from gpam_suite.common.markup import inert
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.common.tasks import TASKS
+from gpam_suite.config.identity import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
+from gpam_suite.records.folder import RECORD
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.panels import theory
@@ -80,7 +82,7 @@ def build(results: Path) -> list[Path]:
     said = findings(results, read)
     found = [held_back(one, said) for one in read]
     files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, read, said)}
-    parts = [_INTRODUCTION, *([] if found else ["No run has been recorded yet.\n"])]
+    parts = [_INTRODUCTION, *([] if found or left_out else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
 
     def show(plots: Iterable[Plot], experiment: str) -> list[str]:
@@ -89,7 +91,7 @@ def build(results: Path) -> list[Path]:
         return [plot.markdown(path, f"{plot.name} of {experiment}") for path, plot in drawn.items()]
 
     for one in found:
-        parts += _head(one)
+        parts += [*_head(one), *_unended(results, one)]
         parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
         parts += experiment_notes(one)
     for noise in filter(None, (find(results, one) for one in found)):
@@ -120,3 +122,11 @@ def _head(found: Aggregate) -> list[str]:
     links = f"[All columns]({quote(f'{base}.md')}), [CSV]({quote(f'{base}.csv')}).\n"
     title = f"{TASKS[found.task].title}, {inert(found.reference['dataset_label'])}.\n"
     return [f"## {inert(found.experiment)}\n", title, short_table(found), links]
+
+
+def _unended(results: Path, found: Aggregate) -> list[str]:
+    """The runs of an experiment that have begun and left no record, so that nobody takes the table for all of them."""
+    begun = (results / "runs" / safe_name(found.experiment)).glob(f"*/seed*/{CONFIG}")
+    unended = sorted(path.parent for path in begun if not (path.parent / RECORD).is_file())
+    names = ", ".join(f"{folder.parent.name} {folder.name.partition('-')[0]}" for folder in unended)
+    return [f"Begun and not ended, so in no number here: {inert(names)}.\n"] if unended else []

@@ -96,10 +96,20 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     lines = []
     if aggregate.compared:
         methods = listed(aggregate.difference(row).method for row in aggregate.compared)
+        others = [one.label for one in map(aggregate.baseline_of, aggregate.compared) if one is not baseline]
+        trained = f" (of models that were trained as {listed(others)}, to that)" if others else ""
         lines.append(
-            f"Differences are to {baseline.label}; over seeds: {methods}. Ratios are of means over all seeds. The p "
-            "values under *Holm* are corrected for the number of rows, all other ones and intervals are not."
+            f"Differences are to {baseline.label}{trained}; over seeds: {methods}. Ratios are of means over all seeds. "
+            "The p values under *Holm* are corrected for the number of rows, all other ones and intervals are not."
         )
+    if fewer := [row.label for row in aggregate.compared if _of_fewer_seeds(aggregate, row)]:
+        lines.append(
+            f"The difference of {listed(fewer)} is over the seeds that both sides have, so it is not that of the means "
+            "beside it."
+        )
+    silent = [row.label for row in aggregate.rows if row.finished and not row.resampled]
+    if silent and len(silent) < len(aggregate.rows):
+        lines.append(f"No test on the test set of {listed(silent)}: some seed of it has no scores to resample.")
     if drawn := [found.units for row in aggregate.rows if (found := aggregate.test_set(row))]:
         lines.append(
             f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
@@ -115,6 +125,12 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
         "Speed and memory are those of these runs, whatever else their machine did, and compared on one and the same "
         "hardware only: no evidence about cost; `make benchmark` compares side by side.",
     ]
+
+
+def _of_fewer_seeds(aggregate: Aggregate, row: Row) -> bool:
+    """Whether a side has seeds that play no part in the difference."""
+    own, base = (set(side.values(aggregate.metric)) for side in (row, aggregate.baseline_of(row)))
+    return bool(own & base) and own != base
 
 
 BOTH_DRAWN = (

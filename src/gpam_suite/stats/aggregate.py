@@ -145,7 +145,7 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     label = ", ".join([label, *(_trained_with(name, value) for name, value in changed.items())])
     finished = tuple(record for record in group if record["status"] == "finished")
     lost = tuple(record for record in group if record["status"] != "finished")
-    return Row(model, label, options, first["options"], finished, lost)
+    return Row(model, label, options, first["options"], finished, lost, changed)
 
 
 def model_label(record: Record) -> str:

@@ -34,6 +34,8 @@ class Row:
     options: dict[str, Any]
     finished: tuple[Record, ...]
     lost: tuple[Record, ...]
+    trained: Mapping[str, str] = field(default_factory=dict)
+    """What of its training is not as usual in its table."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -155,12 +157,19 @@ class Aggregate:
         mean = row.summary(self.metric).mean
         return float("-inf") if mean is None else turned(self.metric, mean)
 
+    def baseline_of(self, row: Row) -> Row | None:
+        """What ``row`` is compared with: the baseline trained as it was, where that was run, else the usual one."""
+        if self.baseline is None or row.model == self.baseline.model:
+            return self.baseline
+        alike = (one for one in self.rows if one.model == self.baseline.model and one.options == self.baseline.options)
+        return next((one for one in alike if one.trained == row.trained and one.finished), self.baseline)
+
     def difference(self, row: Row, metric: str | None = None) -> Difference | None:
-        """``row`` minus baseline over seeds; None for the baseline itself or where one of them has no number."""
+        """``row`` minus :meth:`baseline_of` it over seeds; None for the baseline itself or where one has no number."""
         metric = metric or self.metric
         if not self.is_tested(row):
             return None
-        values, baseline = row.values(metric), self.baseline.values(metric)
+        values, baseline = row.values(metric), self.baseline_of(row).values(metric)
         return difference(values, baseline) if values and baseline else None
 
     def test_set(self, row: Row) -> Bootstrap | None:
@@ -174,11 +183,12 @@ class Aggregate:
         return hierarchical_bootstrap(*sides) if sides else None
 
     def both_resampled(self, row: Row) -> tuple[list[Resampled], ...]:
-        """Of ``row`` and the baseline the seeds that are compared, on resampled test sets; nothing where
+        """Of ``row`` and :meth:`baseline_of` it the seeds that are compared, on resampled test sets; nothing where
         :meth:`test_set` has none."""
-        if not self.is_tested(row) or not row.resampled or not self.baseline.resampled:
+        baseline = self.baseline_of(row)
+        if not self.is_tested(row) or not row.resampled or not baseline.resampled:
             return ()
-        sides = ({run.record["seed"]: run for run in side.resampled} for side in (row, self.baseline))
+        sides = ({run.record["seed"]: run for run in side.resampled} for side in (row, baseline))
         return tuple(list(side.values()) for side in shared(*sides))
 
     def is_tested(self, row: Row) -> bool:
@@ -196,7 +206,8 @@ class Aggregate:
         return holm({row.key: p for row, p in tests.items() if p is not None or len(row.records) > 1})
 
     def ratio(self, row: Row, *path: str, same_machine: bool = False) -> float | None:
-        """Mean of a number of ``row`` over that of the baseline; None where unknown or not comparable."""
-        if self.baseline is None or (same_machine and (row.machine != self.baseline.machine or len(row.machine) != 1)):
+        """Mean of a number of ``row`` over that of :meth:`baseline_of` it; None where unknown or not comparable."""
+        baseline = self.baseline_of(row)
+        if baseline is None or (same_machine and (row.machine != baseline.machine or len(row.machine) != 1)):
             return None
-        return row.ratio(self.baseline, *path)
+        return row.ratio(baseline, *path)
