@@ -43,6 +43,18 @@ def test_made_again_it_is_byte_identical(built):
     assert str(results) not in (results / "README.md").read_text()
 
 
+def test_a_damaged_history_costs_the_figures_of_its_experiment_alone(tmp_path):
+    runs = [make_record(seed=seed, experiment=name) for name in ("one", "two") for seed in (1, 2)]
+    for record in store(tmp_path, *runs):
+        add_history(record, 30.0)
+    with (record.folder / "metrics.jsonl").open("a") as history:
+        history.write("<<<<<<< HEAD\n{}\n")
+    build(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["one-learning-curves.svg"]
+    assert "The figures are left out. " in page and "metrics.jsonl" in page and "[All columns](tables/two.md)" in page
+
+
 def test_what_has_begun_and_not_ended_is_named(tmp_path):
     record, other = store(
         tmp_path, make_record(), make_record(seed=2, model="dagpam", overrides_label="lambda_neg=0.7")

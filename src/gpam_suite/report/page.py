@@ -92,7 +92,11 @@ def build(results: Path) -> list[Path]:
 
     for one in found:
         parts += [*_head(one), *_unended(results, one)]
-        parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
+        try:
+            parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
+        except UsageError as error:  # a damaged history or analysis, which no table reads
+            log.warning("the figures of %s are left out: %s", one.experiment, error)
+            parts.append(f"The figures are left out. {inert(str(error))}\n")
         parts += experiment_notes(one)
     for noise in filter(None, (find(results, one) for one in found)):
         experiment = noise.aggregate.experiment
