@@ -83,6 +83,19 @@ def test_only_what_differs_is_listed(tmp_path, groups):
     assert "Warning: too few seeds to tell a difference from chance (B (Softmax)); 3 are the least" in _text(found)
 
 
+def test_numbers_by_token_do_not_compare_where_tokens_differ(tmp_path):
+    sides = []
+    for model, size in (("softmax", 100), ("dagpam", 200)):
+        metrics = {"test_perplexity": 30.0, "test_token_perplexity": 9.0}
+        (run,) = store(tmp_path, make_record(model=model, experiment=model, metrics=metrics))
+        add_config(run, preprocessing__bpe_size=size)
+        sides.append(run.folder)
+    result = _table(compare(*sides), "Result")
+    assert result["Test perplexity"][2] == "0.00"
+    by_token = ("Test token perplexity", "Training FLOPs per token", "Training tokens per second")
+    assert {result[title][2] for title in by_token} == {"–"}
+
+
 def test_a_run_differs_in_nothing_from_itself(groups):
     run = next(groups[0].glob("seed1-*"))
     found = compare(run, run)

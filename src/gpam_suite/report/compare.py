@@ -14,6 +14,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import MISSING, listed
 from gpam_suite.common.sections import Section, Table
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records import archives
 from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import RECORD, Record, read_record
@@ -189,23 +190,35 @@ def _of_which_seeds(table: Aggregate) -> str:
 def _numbers(table: Aggregate) -> list[list[str]]:
     """Every metric that a finished seed has, the headline one first, and what the runs cost: a line each, of number, A,
     B, difference and its interval over seeds."""
-    _, b = table.rows
+    a, b = table.rows
+    alike = _tokens_by(a) == _tokens_by(b)
     lines = []
     for metric in dict.fromkeys([table.metric, *(metric for record in table.finished for metric in record["metrics"])]):
         digits = max(table.digits, 3 if metric.endswith("_loss") else 2)  # a loss is a logarithm: 0.01 is 1 %
         scores = [row.summary(metric) for row in table.rows]
         line = [formatting.plus_minus(score.mean, score.sd, digits) for score in scores]
-        if found := table.difference(b, metric):
+        if (alike or not _is_by_token(table.task, metric)) and (found := table.difference(b, metric)):
             digits = formatting.enough(found.low, found.high, digits)
             line += [formatting.signed(found.estimate, digits), formatting.interval(found.low, found.high, digits)]
         else:
             line += [MISSING, MISSING]
         lines.append([METRIC_LABEL.get(metric, metric.replace("_", " ").capitalize()), *line])
     for title, (path, same_machine) in _COSTS.items():
-        ratio = table.ratio(b, *path, same_machine=same_machine)
+        ratio = table.ratio(b, *path, same_machine=same_machine) if alike or "token" not in title else None
         change = MISSING if ratio is None else formatting.percent(ratio - 1)
         lines.append([title, *(formatting.count(row.mean(*path)) for row in table.rows), change, MISSING])
     return lines
+
+
+def _tokens_by(row: Row) -> set[str]:
+    """What cuts the text of its runs into tokens."""
+    found = (all_settings(record).items() for record in row.records)
+    return {f"{key}={value}" for settings in found for key, value in settings if key.startswith("preprocessing.")}
+
+
+def _is_by_token(task: str, metric: str) -> bool:
+    """Whether it compares only where both sides have the same tokens; losses of translations are by token too."""
+    return "token" in metric or (TASKS[task].parallel and metric.startswith("valid"))
 
 
 def _tests(table: Aggregate) -> list[str]:
