@@ -1,6 +1,8 @@
-"""Whether operators run as they are called: where not, no number may be looked at and no memory read past PyTorch."""
+"""Whether operators run as they are called: where not, no number may be looked at and no memory read past PyTorch; and
+in which dtype, where autocast is on."""
 
 import torch
+from torch import Tensor
 from torch._C import _get_dispatch_mode as active
 from torch._C import _TorchDispatchModeKey as Mode
 from torch._C._functorch import maybe_current_level
@@ -16,3 +18,14 @@ def runs_as_called() -> bool:
 def is_transformed() -> bool:
     """Whether ``torch.func`` (vmap, grad, jvp and what is made of them) changes what operators do."""
     return maybe_current_level() is not None
+
+
+def casts(device: str) -> bool:
+    """Whether autocast is on, which takes any dtype; torch's meta device has none."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def in_autocasts_dtype(*given: Tensor) -> list[Tensor]:
+    """As torch's own attention takes them under autocast: in its dtype, but float64 stays."""
+    dtype = torch.get_autocast_dtype(given[0].device.type)
+    return [tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in given]

@@ -575,6 +575,17 @@ def test_autocast_of_float32_inputs(case, need_weights):
         assert (low - plain).norm() <= 0.05 * plain.norm() + 1e-3, (plain, low)
 
 
+def test_autocast_of_values_in_another_dtype():
+    """As rotary positions leave them."""
+    mechanism, given = build("dagpam", Site(EMBED, HEADS)), inputs(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed, _ = mechanism(given.q, given.k, given.v.bfloat16())
+        alike, _ = mechanism(*(tensor.bfloat16() for tensor in (given.q, given.k, given.v)))
+    assert_close(mixed, alike)
+    with pytest.raises(UsageError, match="of one dtype"):
+        mechanism(given.q, given.k, given.v.bfloat16())
+
+
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_contranorm_behind_a_block_under_autocast(similarity):
     mechanism = build("contranorm", Site(EMBED, HEADS), {"contranorm_similarity": similarity})

@@ -360,6 +360,38 @@ def test_what_is_not_transformers_own_is_left_and_said(hf):
     assert "as if quantised" in done.left["transformer.h.2.attn"]
 
 
+def test_a_class_whose_source_nobody_can_read_is_converted_too(hf):
+    """As one that is written in a notebook: transformers would keep its own attention, with no more than a warning."""
+    mine = type("Mine", (hf.GPT2LMHeadModel,), {"__module__": "of_a_notebook"})
+    model, inputs = built(lambda _: mine(gpt2(hf).config), hf), given(gpt2)
+    before = model(**inputs).logits
+    convert(model, "dagpam", lambda_pos=3.0, lambda_neg=3.0)
+    assert (model(**inputs).logits - before).abs().max() > 1e-3
+    convert(model, "softmax")
+    assert_close(model(**inputs).logits, before)
+
+
+def test_models_without_sdpa_are_left(hf):
+    """They read masks that are always there, where the interface has none for what is causal."""
+    config = hf.SplinterConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    model = hf.SplinterModel(config)
+    assert not model._supports_sdpa
+    with pytest.raises(UsageError, match="transformers knows no sdpa for its model, whose masks are others"):
+        convert(model, "dagpam")
+    assert model.config._attn_implementation != "gpam"
+
+
+def test_mixed_precision_of_rotated_queries(hf):
+    """Under autocast they and the keys are float32, and values are not."""
+    model, ids = llama(hf), given(llama)["input_ids"]
+    convert(model, "dagpam", lambda_pos=0.5, lambda_neg=0.5)
+    whole = model(ids).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        low = model(input_ids=ids, labels=ids, use_cache=False)
+    low.loss.backward()
+    assert (low.logits.float() - whole).norm() < 0.05 * whole.norm()
+
+
 def test_attention_to_an_image_is_cross_attention(hf):
     sizes = SIZES | {"vocab_size": 40, "encoder_hidden_size": 16, "cross_attention_frequency": 1}
     model = hf.Blip2QFormerModel(hf.Blip2QFormerConfig(**sizes)).eval()

@@ -312,6 +312,16 @@ def test_one_input_is_mapped_by_one_product(batch_first, monkeypatch):
     assert maps[0] == (24, 8) and len(maps) <= 2  # the other is the output's
 
 
+def test_a_padding_bias_that_is_learned_moves_from_zero():
+    x, bias = texts(batch_first=True)[1], torch.zeros(2, 7, dtype=torch.float64, requires_grad=True)
+    found = []
+    for layer in pair(batch_first=True):
+        out = layer(x, x, x, key_padding_mask=bias, need_weights=False)[0]
+        found.append(*torch.autograd.grad(out.square().sum(), bias))
+    assert_close(*found, **EXACT)
+    assert found[0].abs().max() > 1e-3
+
+
 def test_one_number_for_both_lambdas_stays_one():
     """Through torch's meta device as well."""
     options = {"lambdas": "trainable_equal", "lambda_pos": 0.5, "lambda_neg": 0.5}

@@ -16,6 +16,7 @@ from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
 from gpam.attention.site import Role, Site
 from gpam.errors import UsageError
+from gpam.tracing import casts, in_autocasts_dtype
 
 
 class StackMemory(threading.local):
@@ -102,6 +103,7 @@ class Mechanism(nn.Module):
         Raises:
             NotImplementedError: weights that need the block's input (``differential_v2``): call the mechanism itself.
         """
+        q, k = _of_one_dtype(q, k)
         self._check(q, k)
         k = _for_each_head(k, q.shape[1])
         masks = self._masks(q, k, key_padding_mask, causal, attn_mask)
@@ -137,6 +139,7 @@ class Mechanism(nn.Module):
         Raises:
             UsageError: tensors or masks whose shape or kind does not fit; heads that do not divide.
         """
+        q, k, v = _of_one_dtype(q, k, v)
         self._check(q, k, v)
         k, v = (_for_each_head(tensor, q.shape[1]) for tensor in (k, v))
         masks = self._masks(q, k, key_padding_mask, causal, attn_mask)
@@ -224,6 +227,12 @@ class Mechanism(nn.Module):
     def dropped(self, weights: Tensor) -> Tensor:
         """Attention dropout (none in evaluation)."""
         return F.dropout(weights, self.active_dropout) if self.active_dropout else weights
+
+
+def _of_one_dtype(*given: Tensor) -> Sequence[Tensor]:
+    """Under autocast rotated queries and keys come in float32 beside half-precision values."""
+    differ = len({x.dtype for x in given}) > 1
+    return in_autocasts_dtype(*given) if differ and casts(given[0].device.type) else given
 
 
 def _for_each_head(x: Tensor, heads: int) -> Tensor:

@@ -29,7 +29,7 @@ from gpam.attention.backends.sdpa import sdpa
 from gpam.attention.backends.tiled import materialised, tiled
 from gpam.attention.backends.triton import fused
 from gpam.errors import UsageError, did_you_mean
-from gpam.tracing import is_transformed, runs_as_called
+from gpam.tracing import casts, in_autocasts_dtype, is_transformed, runs_as_called
 
 __all__ = [
     "BACKENDS",
@@ -114,13 +114,11 @@ def sum_of_softmaxes(
     ``(1, -1)`` with a second query of zeros.
     """
     device = v.device.type
-    has_autocast = torch.amp.is_autocast_available(device)  # torch's meta device has none
-    if has_autocast and torch.is_autocast_enabled(device):
+    if is_cast := casts(device):
         keys = (keys,) if isinstance(keys, Tensor) else keys
-        dtype = torch.get_autocast_dtype(device)
-        *tensors, v = (tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in (*queries, *keys, v))
+        *tensors, v = in_autocasts_dtype(*queries, *keys, v)
         queries, keys = tensors[: len(queries)], tensors[len(queries) :]
-    with torch.autocast(device, enabled=False) if has_autocast else contextlib.nullcontext():
+    with torch.autocast(device, enabled=False) if is_cast else contextlib.nullcontext():
         problem = make_problem(
             queries,
             keys,

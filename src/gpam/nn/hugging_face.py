@@ -60,7 +60,7 @@ class Attentions:
         for model in self.models:
             if not hasattr(model, _BEFORE):
                 setattr(model, _BEFORE, model.config._attn_implementation)
-            model.set_attn_implementation(getattr(model, _BEFORE) if back else register())
+            _set(model, getattr(model, _BEFORE) if back else register())
         for entry, mechanism in zip(self.known, built, strict=True):
             if not back:
                 setattr(entry.module, _CHILD, mechanism)
@@ -71,6 +71,14 @@ class Attentions:
         return {entry.path: name for entry, name in zip(self.known, names, strict=True)}
 
 
+def _set(model: nn.Module, implementation: str) -> None:
+    """transformers logs a warning and sets nothing in a model whose class's source it cannot read (of a notebook), or
+    that stands in a file with attention of its own; what is known here asks its configuration all the same."""
+    model.set_attn_implementation(implementation)
+    if model.config._attn_implementation != implementation:
+        model.config._attn_implementation = implementation
+
+
 def attentions(model: nn.Module) -> Attentions:
     """The attention modules of transformers' models in ``model``; none where transformers was never imported."""
     found = Attentions([], [], {})
@@ -79,12 +87,20 @@ def attentions(model: nn.Module) -> Attentions:
     from transformers import PreTrainedModel
 
     inside: tuple[str, ...] = ()
+    strange: tuple[str, ...] = ()
     for path, module in model.named_modules():
         if isinstance(module, PreTrainedModel) and not path.startswith(inside or "\0"):
-            found.models.append(module)
-            inside += (f"{path}." if path else "",)
+            below = f"{path}." if path else ""
+            inside += (below,)
+            if all(one._supports_sdpa for one in module.modules() if isinstance(one, PreTrainedModel)):
+                found.models.append(module)
+            else:  # it reads other masks than sdpa's, which the interface gives a converted model
+                strange += (below,)
         if path.startswith(inside or "\0") and _calls_the_interface(type(module)):
-            _sort(path, module, found)
+            if path.startswith(strange or "\0"):
+                found.left[path] = "transformers knows no sdpa for its model, whose masks are others"
+            else:
+                _sort(path, module, found)
     return found
 
 

@@ -13,7 +13,7 @@ from gpam.attention.parts import merge_heads, split_heads
 from gpam.attention.registry import check_site
 from gpam.attention.site import Role
 from gpam.errors import UsageError
-from gpam.tracing import runs_as_called
+from gpam.tracing import casts, runs_as_called
 
 Cache = dict[str, Tensor]
 
@@ -187,7 +187,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             )
         if key_padding_mask is not None and key_padding_mask.is_floating_point():
             # torch's layers hand padding on as floats. Where they may be looked at they mostly hide and no more.
-            if not runs_as_called() or adds_beside_hiding(key_padding_mask):
+            if key_padding_mask.requires_grad or not runs_as_called() or adds_beside_hiding(key_padding_mask):
                 if attn_mask is not None:
                     attn_mask = checked_attn_mask(attn_mask, (batch, self.num_heads, target, source))
                 return {"attn_mask": _sum(key_padding_mask[:, None, None, :], attn_mask)}
@@ -202,7 +202,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             )
         given, widths, dtype = (query, key, value), (self.embed_dim, self.kdim, self.vdim), self.out_proj.weight.dtype
         fit = query.dim() in (2, 3) and all(x.dim() == query.dim() for x in given)
-        same = all(x.dtype == dtype for x in given) or _casts(query.device.type)
+        same = all(x.dtype == dtype for x in given) or casts(query.device.type)
         if not fit or not same or any(x.shape[-1] != width for x, width in zip(given, widths, strict=True)):
             shapes = ", ".join(f"{list(x.shape)} of {x.dtype}" for x in given)
             raise UsageError(
@@ -247,11 +247,6 @@ def _one_input(first: Tensor, second: Tensor) -> bool:
         return first is second
     same_form = first.shape == second.shape and first.stride() == second.stride()
     return same_form and first.data_ptr() == second.data_ptr()
-
-
-def _casts(device: str) -> bool:
-    """Whether autocast is on, which takes any dtype."""
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _sum(bias: Tensor, attn_mask: Tensor | None) -> Tensor:
