@@ -724,9 +724,9 @@ def test_options_that_are_no_mapping_are_named(wrong):
         build("dagpam", Site(16, 2), wrong)
 
 
-def _mechanism(*, has_facts=True, field=None):
+def _mechanism(*, has_facts=True, field=None, named="own"):
     """A class that its author has not finished, or whose option ``field`` declares."""
-    options = dataclasses.make_dataclass("Options", [("own", float, field)] if field else [], frozen=True)
+    options = dataclasses.make_dataclass("Options", [(named, float, field)] if field else [], frozen=True)
     facts = {"facts": mechanism_class("softmax").facts} if has_facts else {}
     return type("Mine", (Mechanism,), {"Options": options, **facts})
 
@@ -737,6 +737,7 @@ def _mechanism(*, has_facts=True, field=None):
         ("dagpam", {}, "'dagpam' is registered twice"),
         ("mine", {"has_facts": False}, r"'mine' has no facts: wanted facts = Facts\(\.\.\.\)"),
         ("mine", {"field": dataclasses.field(default=1.0)}, "option 'own' of attention 'mine': wanted option"),
+        ("mine", {"field": option(2, "how many"), "named": "layers"}, "option 'layers' .* is an argument of gpam.nn"),
     ],
 )
 def test_what_cannot_be_registered_is_said_to_its_author(name, given, sentence):

@@ -1,5 +1,6 @@
 """``gpam.nn.MultiheadAttention`` against torch's own module, and the ways in which a model uses it."""
 
+import inspect
 import os
 from datetime import timedelta
 
@@ -13,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from gpam.attention import names
 from gpam.attention.backends.compiled import library
+from gpam.attention.registry import ARGUMENTS
 from gpam.errors import UsageError
-from gpam.nn import MultiheadAttention
+from gpam.nn import MultiheadAttention, convert
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 SELF_ONLY = {"contranorm": "behind the block", "neutreno": "from layer to layer", "cog": "first and the last layer"}
@@ -310,6 +312,11 @@ def test_one_input_is_mapped_by_one_product(batch_first, monkeypatch):
     monkeypatch.setattr(nn.functional, "linear", lambda *given: maps.append(given[1].shape) or linear(*given))
     layer(x, x, x)
     assert maps[0] == (24, 8) and len(maps) <= 2  # the other is the output's
+
+
+def test_no_option_has_the_name_of_an_argument():
+    taken = {*inspect.signature(MultiheadAttention.__init__).parameters, *inspect.signature(convert).parameters}
+    assert taken - {"self", "options"} == ARGUMENTS
 
 
 def test_a_padding_bias_that_is_learned_moves_from_zero():
