@@ -86,13 +86,13 @@ def _main(words: list[str]) -> int:
     sys.argv[0] = f"gpam_fairseq {command}"
     try:
         started = replaced(distributed_utils, distributed_main=distributed_main)
-        loads = of_its_task(command, words[1:], checkpoint_utils.load_checkpoint_to_cpu)
-        reads = replaced(checkpoint_utils, load_checkpoint_to_cpu=loads)
-        with replaced(argparse.ArgumentParser, error=_wrong_arguments), started, reads, steps():
+        with replaced(argparse.ArgumentParser, error=_wrong_arguments), started, steps():
             check_arguments(command, words[1:])
+            loads = of_its_task(command, words[1:], checkpoint_utils.load_checkpoint_to_cpu)
             module = importlib.import_module(f"fairseq_cli.{command.replace('-', '_')}")
             ours = {"eval_lm": _of_something(module.eval_lm)} if command == "eval-lm" else {}
-            with replaced(module, **ours), lists_for_sacrebleu() if command == "score" else nullcontext():
+            reads = replaced(checkpoint_utils, load_checkpoint_to_cpu=loads)
+            with reads, replaced(module, **ours), lists_for_sacrebleu() if command == "score" else nullcontext():
                 module.cli_main()
     except BrokenPipeError:
         raise

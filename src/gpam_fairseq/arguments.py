@@ -27,6 +27,7 @@ _AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--worke
 _AT_LEAST_ONE += ("--max-sentences", "--update-freq", "--log-interval")
 _AT_LEAST_ZERO = ("--seed", "--num-workers")
 _SHARES = ("--dropout", "--attention-dropout", "--activation-dropout")
+_NUMBERS = (*_AT_LEAST_ONE, *_AT_LEAST_ZERO, *_SHARES)
 _TASK_OF = {"generate": "translation", "interactive": "translation", "eval-lm": "language_modeling"}
 """Commands that read a checkpoint to the task that they take it for unless they are told."""
 
@@ -36,13 +37,8 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
     is one that fairseq divides by."""
     if {"-h", "--help"} & set(words):
         return
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--arch", "-a")
-    numbers = (*_AT_LEAST_ONE, *_AT_LEAST_ZERO, *_SHARES)
-    for name in (*_LOOKED_AT, *numbers):
-        parser.add_argument(name)
-    given, _ = parser.parse_known_args(list(words))
-    for name in numbers:
+    given = _given(words)
+    for name in _NUMBERS:
         _check_number(name, getattr(given, name[2:].replace("-", "_")) or "")
     if command in _NEED_A_CHECKPOINT:
         if given.path is None:
@@ -72,6 +68,15 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
             raise UsageError("--fp16 needs a GPU, and none is visible: leave it out, or give --bf16 --cpu")
 
 
+def _given(words: Sequence[str]) -> argparse.Namespace:
+    """What is looked at here of a command line."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--arch", "-a")
+    for name in (*_LOOKED_AT, *_NUMBERS):
+        parser.add_argument(name)
+    return parser.parse_known_args(list(words))[0]
+
+
 def _check_number(name: str, given: str) -> None:
     """Refuse a number that fairseq divides by or counts up to, or that torch refuses once training has begun."""
     try:
@@ -93,15 +98,15 @@ def _check_betas(given: str) -> None:
 def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) -> Callable[..., Any]:
     """fairseq's ``load_checkpoint_to_cpu`` as ``load``, with a UsageError where the checkpoint is of translation and
     would be read as a language model, or the other way round, which fairseq tries."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--task", default=_TASK_OF.get(command))
-    task = parser.parse_known_args(list(words))[0].task
+    if command not in _TASK_OF:
+        return load
+    task = _given(words).task or _TASK_OF[command]
 
     def loaded(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         state = load(path, *args, **kwargs)
         own = (state.get("cfg") or {}).get("task")  # of fairseq's older tasks a Namespace
         trained = getattr(own, "_name", None)
-        if command in _TASK_OF and trained != task and {trained, task} <= set(_TASK_OF.values()):
+        if trained != task and {trained, task} <= set(_TASK_OF.values()):
             fitting = " or ".join(name for name, of in _TASK_OF.items() if of == trained)
             raise UsageError(f"{path} was trained for the task {trained}, and is read for {task}: use {fitting}")
         return state

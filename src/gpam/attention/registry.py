@@ -25,8 +25,7 @@ def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
 
     Raises:
         ValueError: a name that is taken, no facts, a field of ``Options`` that :func:`gpam.attention.options.option`
-            did not make, one named like an argument of :mod:`gpam.nn`, or one that differs from another
-            mechanism's.
+            did not make, one named like an argument of :mod:`gpam.nn`, or one that differs from another mechanism's.
     """
 
     def add(mechanism: type[Mechanism]) -> type[Mechanism]:
@@ -36,9 +35,8 @@ def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
             raise ValueError(f"attention '{name}' has no facts: wanted facts = Facts(...) in its class")
         if plain := [own.name for own in dataclasses.fields(mechanism.Options) if "help" not in own.metadata]:
             raise ValueError(f"option '{plain[0]}' of attention '{name}': wanted option(default, help) as its value")
-        for own in dataclasses.fields(mechanism.Options):
-            if own.name in ARGUMENTS:
-                raise ValueError(f"option '{own.name}' of attention '{name}' is an argument of gpam.nn: name it apart")
+        if taken := [own.name for own in dataclasses.fields(mechanism.Options) if own.name in ARGUMENTS]:
+            raise ValueError(f"option '{taken[0]}' of attention '{name}' is an argument of gpam.nn: name it apart")
         for known, field in all_options().items():
             for own in dataclasses.fields(mechanism.Options):
                 if own.name == known and (own.default, own.metadata) != (field.default, field.metadata):

@@ -42,7 +42,6 @@ def _are_betas(value: Any) -> bool:
 
 _UNREAD = ("generation", "eval_lm", "common_eval", "interactive")
 """Groups of fairseq's options that its training does not read."""
-_AT_LEAST_1 = (lambda value: value >= 1, "at least 1")
 _SHARE = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 _RANGES = {
     **dict.fromkeys(("model.dropout", "model.attention_dropout", "model.activation_dropout"), _SHARE),
@@ -57,7 +56,7 @@ _RANGES = {
             "dataset.required_batch_size_multiple",
             "task.tokens_per_sample",
         ),
-        _AT_LEAST_1,
+        (lambda value: value >= 1, "at least 1"),
     ),
     "dataset.num_workers": (lambda value: value >= 0, "at least 0"),
     "optimization.lr": (lambda value: value > 0, "numbers above 0"),

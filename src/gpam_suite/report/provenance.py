@@ -9,7 +9,7 @@ from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.bootstrap import RESAMPLES
-from gpam_suite.stats.over_seeds import ENOUGH_SEEDS
+from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, shared
 from gpam_suite.stats.rows import Aggregate, Row
 
 PUBLISH = "python scripts/publish.py"
@@ -129,8 +129,8 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
 
 def _of_fewer_seeds(aggregate: Aggregate, row: Row) -> bool:
     """Whether a side has seeds that play no part in the difference."""
-    own, base = (set(side.values(aggregate.metric)) for side in (row, aggregate.baseline_of(row)))
-    return bool(own & base) and own != base
+    sides = [side.values(aggregate.metric) for side in (row, aggregate.baseline_of(row))]
+    return [*shared(*sides)] != sides
 
 
 BOTH_DRAWN = (
