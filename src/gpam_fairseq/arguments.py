@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam_fairseq.config import attention_fields
-from gpam_fairseq.untrusted import literal, load_without_executing
+from gpam_fairseq.untrusted import are_betas, literal, load_without_executing
 
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
@@ -55,8 +55,10 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         _check_architecture(given.arch, given.task or "translation")
         if given.attention is not None:
             mechanism_class(given.attention)
-        if given.adam_betas is not None:
-            _check_betas(given.adam_betas)
+        if given.adam_betas is not None and not are_betas(given.adam_betas):
+            raise UsageError(
+                f"--adam-betas: got {given.adam_betas}, wanted two numbers from 0 to below 1, as in '(0.9, 0.98)'"
+            )
         if given.best_checkpoint_metric == "bleu" and "--eval-bleu" not in words:
             raise UsageError("--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu")
         for name, restored in (("--restore-file", given.restore_file), ("--continue-once", given.continue_once)):
@@ -87,12 +89,6 @@ def _check_number(name: str, given: str) -> None:
         raise UsageError(f"{name}: got {given}, wanted a number from 0 to below 1")
     if number < (least := 1 if name in _AT_LEAST_ONE else 0):
         raise UsageError(f"{name}: got {given}, wanted at least {least}")
-
-
-def _check_betas(given: str) -> None:
-    betas = literal(given)
-    if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise UsageError(f"--adam-betas: got {given}, wanted two numbers, as in '(0.9, 0.98)'")
 
 
 def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) -> Callable[..., Any]:

@@ -101,6 +101,13 @@ def literal(text: str) -> Any:
         raise UsageError(f"fairseq option: got '{text[:80]}', wanted a literal, such as (0.9, 0.98)") from None
 
 
+def are_betas(text: str) -> bool:
+    """Whether Adam takes for its betas what fairseq reads in ``text``."""
+    pair = literal(text)
+    numbers = isinstance(pair, tuple | list) and all(isinstance(beta, int | float) for beta in pair)
+    return numbers and len(pair) == 2 and all(0 <= beta < 1 for beta in pair)
+
+
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _value(node.left) + _value(node.right)

@@ -203,7 +203,8 @@ MISTAKES = {
     ),
     "more dropped than there is": ([*NMT, "--dropout", "2"], "--dropout: got 2, wanted a number from 0 to below 1"),
     "a seed below zero": ([*NMT, "--seed", "-1"], "--seed: got -1, wanted at least 0"),
-    "one of Adam's betas": ([*NMT, "--adam-betas", "0.9"], "--adam-betas: got 0.9, wanted two numbers, as in .*"),
+    "one of Adam's betas": ([*NMT, "--adam-betas", "0.9"], "--adam-betas: got 0.9, wanted two numbers from 0 to .*"),
+    "a beta of 1.5": ([*NMT, "--adam-betas", "(0.9, 1.5)"], r"--adam-betas: got \(0.9, 1.5\), wanted two numbers .*"),
     "BLEU that nobody computes": (
         [*NMT, "--best-checkpoint-metric", "bleu"],
         "--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu",

@@ -34,10 +34,9 @@ would change nothing but a run's hash, or the name of its row."""
 
 def _are_betas(value: Any) -> bool:
     """A text that fairseq reads as a pair, or one of a list."""
-    from gpam_fairseq.untrusted import literal
+    from gpam_fairseq.untrusted import are_betas
 
-    pair = literal(value) if isinstance(value, str) else (value, value)
-    return len(pair) == 2 and all(0 <= beta < 1 for beta in pair)
+    return are_betas(value if isinstance(value, str) else f"({value}, {value})")
 
 
 _UNREAD = ("generation", "eval_lm", "common_eval", "interactive")
