@@ -197,6 +197,7 @@ def test_analytic_ranks_and_similarities():
     )
     for measure in (analysis.stable_rank, analysis.effective_rank, analysis.residual_norm):
         assert measure(torch.zeros(3, 2)).item() == 0
+    assert analysis.stable_rank(torch.zeros(0, 3)).item() == 0
 
 
 def test_float32_tokens_are_measured_in_float64():

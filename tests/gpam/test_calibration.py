@@ -132,25 +132,25 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path, monkeypatch):
 
 def test_a_resumed_training_keeps_its_choices(tmp_path, monkeypatch):
     """Whatever the machine says by then: thus it ends with the same bits."""
-    path = tmp_path / "run.json"
-    first = calibration.keep(path, resumed=False)
+    path = tmp_path / calibration.FILE
+    first = calibration.keep(tmp_path, resumed=False)
     assert json.loads(path.read_text(encoding="utf-8")) == {"library": first.library, "fastest": {}}
     later = Choices(first.library, {"two 128 causal dropout": ["materialised"]})
     later.write(calibration.path())
     calibration._of_this_process.cache_clear()
-    assert calibration.keep(path, resumed=True) == first
+    assert calibration.keep(tmp_path, resumed=True) == first
     assert calibration.current() == first
-    assert calibration.keep(path, resumed=False) == later
-    assert calibration.keep(path, resumed=True) == later
+    assert calibration.keep(tmp_path, resumed=False) == later
+    assert calibration.keep(tmp_path, resumed=True) == later
     path.write_text("cut", encoding="utf-8")
-    assert calibration.keep(path, resumed=True) == later
+    assert calibration.keep(tmp_path, resumed=True) == later
     path.unlink()
-    calibration.keep(path, resumed=False, write=False)
+    calibration.keep(tmp_path, resumed=False, write=False)
     assert not path.exists()
 
 
 def test_a_resumed_training_goes_on_without_its_library(tmp_path):
-    path = tmp_path / "run.json"
+    path = tmp_path / calibration.FILE
     order = {"two 128 causal dropout": ["compiled", "batched"]}
     Choices("attention-of-elsewhere.so", order).write(path)
-    assert calibration.keep(path, resumed=True) == Choices(None, order)
+    assert calibration.keep(tmp_path, resumed=True) == Choices(None, order)

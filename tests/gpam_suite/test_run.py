@@ -21,7 +21,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, start_here, tiny, train_here, write_text
 
-from gpam.attention.backends.calibration import Choices
+from gpam.attention.backends.calibration import FILE, Choices
 from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256
 from gpam_suite.common.lock import locked
@@ -36,7 +36,7 @@ from gpam_suite.records import environment
 from gpam_suite.records.folder import read_record, write_record
 from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.run import processes, worker
-from gpam_suite.run.outcomes import BACKENDS, TRAINED, RunFailed
+from gpam_suite.run.outcomes import TRAINED, RunFailed
 from gpam_suite.run.run import run
 from gpam_suite.stats.curves import scored_update
 
@@ -290,10 +290,10 @@ def test_a_resumed_run_keeps_the_backends_that_it_began_with(lm):
     (folder / "checkpoints").mkdir(parents=True)
     shutil.copy(whole / "checkpoints" / "checkpoint_last.pt", folder / "checkpoints")
     began_with = Choices(None, {"of another machine": ["materialised"]})
-    began_with.write(folder / BACKENDS)
+    began_with.write(folder / FILE)
     run_here(longer)
     record = read_record(folder)
-    assert record["updates"] == 6 and Choices.read(folder / BACKENDS) == began_with
+    assert record["updates"] == 6 and Choices.read(folder / FILE) == began_with
     assert record["hardware"]["attention_backends"] == str(began_with)
 
 

@@ -15,7 +15,7 @@ def stable_rank(x: Tensor) -> Tensor:
     """``||X||_F^2 / ||X||_2^2 = sum s_i^2 / s_1^2``: 1 where all tokens are multiples of one, at most the rank; 0 for
     the zero matrix."""
     values = singular_values(x)
-    return _over(values.amax(-1, keepdim=True), values).square().sum(-1)
+    return _over(values[..., :1], values).square().sum(-1)
 
 
 def effective_rank(x: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def steps() -> Iterator[None]:
     def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
         found = stock(cfg, trainer, **options)
         write = trainer.is_data_parallel_master and not cfg.no_save
-        calibration.keep(Path(cfg.save_dir) / "backends.json", resumed=trainer.get_num_updates() > 0, write=write)
+        calibration.keep(Path(cfg.save_dir), resumed=trainer.get_num_updates() > 0, write=write)
         return found
 
     with fast_step(), replaced(checkpoint_utils, load_checkpoint=load_checkpoint):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 OUTCOME, WORKER_LOG = "outcome.json", "train.log"
-BACKENDS = "backends.json"  # what attention's backends are chosen by, from the first start on
 BEGUN = "begun.json"  # the checksum of the text and the commit that its training began with
 TRAINED = "trained"  # an empty file beside the checkpoints: training has come to its end
 REFUSED_EXIT, DIVERGED_EXIT = 2, 3  # of a worker

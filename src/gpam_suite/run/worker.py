@@ -48,7 +48,7 @@ from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import checkpoint_of, checksums, exact_float32
 from gpam_suite.records.lines import append_history, cut_history
 from gpam_suite.run.counts import count_parameters, lengths, train_flops_per_token
-from gpam_suite.run.outcomes import BACKENDS, CHECK_EVERY, DIVERGED_EXIT, REFUSED_EXIT, TRAINED, outcome_file
+from gpam_suite.run.outcomes import CHECK_EVERY, DIVERGED_EXIT, REFUSED_EXIT, TRAINED, outcome_file
 from gpam_suite.run.processes import place_of, rank
 
 
@@ -65,7 +65,7 @@ def main(folder: Path, data: Path) -> None:
     last = checkpoint_of(folder, "last")
     done = _updates(read_checkpoint(last)) if last.is_file() else 0
     if fast(cfg):
-        calibration.keep(folder / BACKENDS, resumed=done > 0, write=rank() == 0)
+        calibration.keep(folder, resumed=done > 0, write=rank() == 0)
     else:
         calibration.use(calibration.PLAIN)
     if trains := not _is_trained(own, done):

@@ -21,6 +21,7 @@ from gpam import processor
 from gpam.attention.backends.choice import BACKENDS
 from gpam.attention.backends.compiled import library
 
+FILE = "backends.json"  # in the folder of a training: what it chose by from its first start on
 LENGTHS = {24: 16, 64: 32, 256: 128}  # calls of up to so many rows or keys are timed as calls of this length
 LONGEST = 512  # as which all others are
 TOKENS, HEADS, HEAD_DIM, REPEATS = 2048, 4, 32, 4
@@ -105,11 +106,13 @@ def use(choices: Choices | None) -> None:
     _used = choices
 
 
-def keep(path: Path, *, resumed: bool, write: bool = True) -> Choices:
-    """Use the choices in ``path`` where a training is resumed, else those of the machine, and ``write`` them there.
+def keep(folder: Path, *, resumed: bool, write: bool = True) -> Choices:
+    """Use the choices in :data:`FILE` of ``folder`` where a training is resumed, else those of the machine, and
+    ``write`` them there.
 
     Without the library that they name, the rest of them holds, and the training goes on with other last bits.
     """
+    path = folder / FILE
     before = Choices.read(path) if resumed else None
     if before is None:
         use(None)
