@@ -10,6 +10,7 @@ import re
 import shutil
 import statistics
 from pathlib import Path
+from unittest import mock
 
 from gpam_fairseq.trainer import fast
 from gpam_fairseq.trainer.divergence import Diverged
@@ -22,9 +23,11 @@ from omegaconf import OmegaConf
 from runs import TINY, composed, places, run_here, start_here, tiny, train_here, write_text
 
 from gpam.attention.backends.calibration import FILE, Choices
+from gpam.attention.backends.compiled import library
 from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256
 from gpam_suite.common.lock import locked
+from gpam_suite.common.stopping import Preempted
 from gpam_suite.config.compose import folder_of
 from gpam_suite.data import prepare
 from gpam_suite.data.store import atomic
@@ -36,6 +39,7 @@ from gpam_suite.records import environment
 from gpam_suite.records.folder import read_record, write_record
 from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.run import processes, worker
+from gpam_suite.run import run as run_module
 from gpam_suite.run.outcomes import TRAINED, RunFailed
 from gpam_suite.run.run import run
 from gpam_suite.stats.curves import scored_update
@@ -295,6 +299,17 @@ def test_a_resumed_run_keeps_the_backends_that_it_began_with(lm):
     record = read_record(folder)
     assert record["updates"] == 6 and Choices.read(folder / FILE) == began_with
     assert record["hardware"]["attention_backends"] == str(began_with)
+
+
+@pytest.mark.parametrize(("built", "device"), [(object(), True), (None, True), (None, False)])
+def test_a_run_on_a_cpu_says_where_its_attention_is_not_compiled(lm, built, device, monkeypatch, caplog):
+    """As after an update of the code without make setup."""
+    cfg = OmegaConf.merge(lm[0], {"seed": 9, "fairseq": {"common": {"cpu": device}}})
+    monkeypatch.setattr(library, "load", lambda: built)
+    monkeypatch.setattr(run_module, "_work", mock.Mock(side_effect=Preempted))
+    with pytest.raises(Preempted):
+        run_module._run(cfg, folder_of(cfg), prepare(cfg.dataset, cfg.preprocessing, cfg.paths), lambda: True)
+    assert ("make setup builds it" in caplog.text) == (built is None and device)
 
 
 def test_a_worker_that_crashes_behind_its_work_loses_nothing(tmp_path, monkeypatch):

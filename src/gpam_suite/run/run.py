@@ -14,13 +14,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from gpam.attention.backends.compiled import library
 from gpam.errors import UsageError
 from gpam_suite.common.files import remove_unfinished, write_atomically
 from gpam_suite.common.lock import locked
 from gpam_suite.common.options import nonempty, one_of, several
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
 from gpam_suite.common.tasks import TASKS
-from gpam_suite.config.compose import check, folder_of, identity, overrides_label
+from gpam_suite.config.compose import check, fast, folder_of, identity, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
 from gpam_suite.config.fairseq_tree import fairseq_config, model_options
 from gpam_suite.config.identity import CONFIG, config_hash
@@ -89,6 +90,8 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], b
     git = _begun(folder, prepared)  # before the training, whatever is checked out meanwhile
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
+    if cfg.fairseq.common.cpu and fast(cfg) and library.load() is None:
+        log.warning("attention runs without its compiled library, slower; where a C compiler is, make setup builds it")
     started, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
     with Tracker(cfg, folder) as tracker:
         outcome = _work(cfg, folder, prepared, ours, tracker)
