@@ -225,7 +225,7 @@ def test_a_model_that_is_far_behind_is_a_number_at_the_edge_and_no_control(tmp_p
     behind = [math.log(dagpam[seed] / own[seed]) for seed in (1, 2, 3)]
     gains = (sum(behind) / 3, *stats.ttest_1samp(behind, 0.0).confidence_interval(0.95))
     center, low, high = (f"{100 * claims.share_lower(gain):+.2f} %" for gain in gains)
-    assert line.endswith(f" | {center} [{low}, {high}] | 1.00 | 1.50 | – |")
+    assert line.endswith(f" | {center} [{low}, {high}] | 1.00 | 1.50 | – | – |")
     assert "| NON |" not in parts["controls-lm_ptb"]
     assert "softmax_scaled" in parts["controls-lm_ptb"] and "softmax_scaled" not in parts["others-lm_ptb"]
 
@@ -252,7 +252,7 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
     """Softmax falls as ``u ** -0.5``: of a lead g, g - 0.5 ln r is left where an update costs r times as much."""
     gains, ratio = {1: 0.02, 2: 0.05, 3: 0.08}, 1.2
     held = {"fairseq__lr_scheduler__phase_ratio": [0.1, 0.6, 0.3], "fairseq__optimization__max_update": 1000}
-    for model in ("softmax", "dagpam_trainable"):
+    for model in ("softmax", "dagpam_trainable", "gated"):
         ours = model != "softmax"
         flops = {"train_per_token": 600_000 * (ratio if ours else 1)}
         made = [
@@ -279,6 +279,8 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
     for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts
         table = unplanned_parts({"lm_ptb_long": aggregate}, said)[f"work-{plan}"]
         assert shown in table and "three times as long: dagpam_trainable over Softmax" in table
+    others = claim_parts({"lm_ptb_long": aggregate}, said)["others-lm_ptb_long"]
+    assert f" | 1.20 | {shown}" in others and "Lead over Softmax at equal work [95 %]" in others
     back = curves.at_equal_work(softmax, row)  # u r below the first validation, and u behind the last, are left out
     assert back.ratio == pytest.approx(1 / ratio) and len(back.each) == 5  # 300 to 700
     assert back.level is None  # it is behind at equal updates

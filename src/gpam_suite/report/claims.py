@@ -15,7 +15,7 @@ from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, gain_text, gain_with_interval, short_table
 from gpam_suite.stats.claim import read_claims
-from gpam_suite.stats.curves import scored_update
+from gpam_suite.stats.curves import at_equal_work, scored_update
 from gpam_suite.stats.finding import NOT_TRAINED, Comparison, Finding, as_json, compared
 from gpam_suite.stats.over_seeds import difference
 from gpam_suite.stats.rows import Aggregate
@@ -220,6 +220,7 @@ def _others(found: Finding, shown: Aggregate) -> str:
         f"Over {model}, same seeds [95 %]",
         "Parameters ×",
         "FLOPs per token ×",
+        f"Lead over {baseline} at equal work [95 %]",
         "Share of negative weight",
     ]
     lines = []
@@ -228,9 +229,17 @@ def _others(found: Finding, shown: Aggregate) -> str:
         beside = gain_with_interval(found.metric, lead[1]) if lead else MISSING
         row = rows[one.model]
         costs = shown.ratio(row, "parameters", "total"), shown.ratio(row, "flops", "train_per_token")
-        further = [number(value, 2) for value in (*costs, negative.get(row.label))]
+        held = at_equal_work(row, shown.baseline)
+        further = [
+            *(number(value, 2) for value in costs),
+            gain_with_interval("test_perplexity", held.work) if held else MISSING,
+            number(negative.get(row.label), 2),
+        ]
         lines.append([row.label, str(len(one.seeds)), *_tested(found, one), beside, *further])
-    how = f"What a model is ahead of {model} by was not planned, and is not corrected."
+    how = (
+        f"What a model is ahead of {model} by, and leads at equal work, were not planned and are not corrected. Those "
+        "are of validation perplexity while the learning rate is held; masked keys are counted."
+    )
     return f"{how}\n\n{markdown(head, lines)}"
 
 

@@ -163,8 +163,8 @@ def remake(published: Path = PUBLISHED, pages: Path = ROOT) -> dict[Path, str | 
     shown = {found.experiment: compared(found, said) for found in aggregates}
     lines = [line for found in shown.values() for line in comparisons(found)]
     files: dict[Path, str | bytes] = {
-        published / "runs.csv": csv_text(run_rows(records, analyses)),
-        published / "curves.csv": csv_text(curve_rows(records)),
+        published / "runs.csv": csv_text(run_rows(aggregates, analyses)),
+        published / "curves.csv": csv_text(curve_rows(aggregates)),
         published / "comparisons.csv": csv_text(six_digits(lines)),
         published / "configurations.yaml": _configurations(aggregates),
         published / "columns.md": columns_page(),

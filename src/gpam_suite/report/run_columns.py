@@ -10,6 +10,7 @@ from gpam_suite.records.lines import read_history
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.stats.aggregate import model_label
 from gpam_suite.stats.curves import perplexity, scored_update
+from gpam_suite.stats.rows import Aggregate
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")
 _COLLAPSE = {
@@ -25,7 +26,8 @@ _FIELDS = {
     "model": ("configuration of the model, `configs/model/`", "model"),
     "label": ("what tables and figures call the model", "model_label"),
     "options": (
-        "options that are not the model's own; `default`: none (models of a table may differ in `updates` alone)",
+        "options that are not the model's own, and what of its training is not as usual in its experiment; `default`: "
+        "nothing",
         "overrides_label",
     ),
     "seed": ("seed of parameters, dropout and order of the data", "seed"),
@@ -94,7 +96,7 @@ _OF_A_VALIDATION = {
     "loss_bits": "validation loss in bits per token; in translation with its label smoothing",
 }
 _OF_A_MODEL = {
-    "experiment model options label": "as in `runs.csv`; for runs of other `updates` than most, these with them",
+    "experiment model options label": "as in `runs.csv`; the label with what of the training is not as usual",
     "status reason": "`finished` in the row of a model; each of its runs that was lost has a row with its own",
     "seeds seeds_finished seeds_lost": "seeds that finished (or that of a lost run), their number, how many were lost",
     "metric mean sd": "the headline metric on the test set: name, mean and sample standard deviation over seeds",
@@ -130,27 +132,33 @@ def _value(record: Record, place: str) -> Any:
     return record.at(first, *rest)
 
 
-def run_rows(records: Sequence[Record], analyses: Mapping[Any, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each record; ``analyses`` maps a run's folder to what ``make analyse`` found in it."""
+def run_rows(aggregates: Sequence[Aggregate], analyses: Mapping[Any, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each run; ``analyses`` maps a run's folder to what ``make analyse`` found in it."""
     rows = []
-    for record in records:
+    for record, options in _runs(aggregates):
         streams = analyses.get(record.folder, {}).get("streams", {})
         inside = [streams[stack][name][-1] if stack in streams else None for stack in _STACKS for name in _COLLAPSE]
-        own = {name: _value(record, place) for name, (_, place) in _FIELDS.items()}
+        own = {name: _value(record, place) for name, (_, place) in _FIELDS.items()} | {"options": options}
         rows.append(own | dict(zip(_INSIDE, inside, strict=True)))
     return rows
 
 
-def curve_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+def curve_rows(aggregates: Sequence[Aggregate]) -> list[dict[str, Any]]:
     """A row for each validation of each run; where a resumed run came by an update twice, the later one."""
     rows = []
-    for record in records:
-        own = {name: _value(record, _FIELDS[name][1]) for name in _OF_THE_RUN}
+    for record, options in _runs(aggregates):
+        own = {name: _value(record, _FIELDS[name][1]) for name in _OF_THE_RUN} | {"options": options}
         points = {row["update"]: row for row in read_history(record.folder, "valid")}
         for point in points.values():
             known = point | {"token_perplexity": perplexity(point)}
             rows.append(own | {name: known.get(name) for name in _OF_A_VALIDATION})
     return rows
+
+
+def _runs(aggregates: Sequence[Aggregate]) -> list[tuple[Record, str]]:
+    """Every run and its options, by folders."""
+    runs = ((record, row.overrides_label) for one in aggregates for row in one.rows for record in row.records)
+    return sorted(runs, key=lambda run: run[0].folder)
 
 
 def columns_page() -> str:

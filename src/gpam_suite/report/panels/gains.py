@@ -16,7 +16,8 @@ from gpam_suite.stats.finding import Comparison, Finding
 _PRIMARY, _SECONDARY = COLOURS[0], "#777777"
 _FAR = 5
 """A mean so many times the claim's effect away is a number at the edge, so that the others can be told apart."""
-_EFFECT = {"color": "#882255", "linestyle": (0, (6, 2, 1.2, 2)), "linewidth": 1.2, "zorder": 1}  # no model's colour
+_EFFECT = {"color": "#882255", "linewidth": 1.2, "zorder": 1}  # no model's colour
+_PAPERS, _PLANS = (0, (6, 2, 1.2, 2)), (0, (2, 1.5))  # dashes
 
 
 def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
@@ -79,5 +80,5 @@ def _is_far(found: Finding, one: Comparison) -> bool:
 
 def effect_line(claim: Claim) -> dict[str, Any]:
     """How the smallest effect of interest looks, and what it is called: the paper's gain where it has the row."""
-    paper, plan = "the paper's gain", "the plan's smallest effect: not a row of the paper"
-    return {**_EFFECT, "label": paper if claim.paper else plan}
+    label = "the paper's gain" if claim.paper else "the plan's smallest effect: not a row of the paper"
+    return {**_EFFECT, "linestyle": _PAPERS if claim.paper else _PLANS, "label": label}
