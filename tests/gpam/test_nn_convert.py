@@ -186,6 +186,16 @@ def llama(hf):
     return hf.LlamaForCausalLM(hf.LlamaConfig(**sizes))
 
 
+def neox(hf):
+    return hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**SIZES, **WORDS))
+
+
+def t5(hf):
+    """An encoder and a decoder, with biases by position; heads' widths do not add up to the model's."""
+    sizes = {"d_model": 16, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 40}
+    return hf.T5ForConditionalGeneration(hf.T5Config(**sizes, pad_token_id=0, decoder_start_token_id=0))
+
+
 def bart(hf):
     """An encoder and a decoder, whose cross attention nothing but its name tells."""
     sizes = {"d_model": 16, "max_position_embeddings": 16, "vocab_size": 40, "pad_token_id": 0, "eos_token_id": 1}
@@ -194,7 +204,7 @@ def bart(hf):
     return hf.BartForConditionalGeneration(hf.BartConfig(**sizes))
 
 
-MODELS = [gpt2, bert, vit, llama]
+MODELS = [gpt2, bert, vit, llama, neox]
 
 
 @pytest.fixture
@@ -322,15 +332,19 @@ def test_a_part_of_an_encoder_that_makes_nested_tensors_is_one_sentence():
         assert model(x, src_key_padding_mask=padding).shape == x.shape
 
 
-def test_attention_from_decoder_to_encoder_is_cross_attention(hf):
-    model = built(bart, hf)
+@pytest.mark.parametrize(
+    ("make", "own", "cross"), [(bart, "self_attn", "encoder_attn"), (t5, "SelfAttention", "EncDecAttention")]
+)
+def test_attention_from_decoder_to_encoder_is_cross_attention(make, own, cross, hf):
+    model = built(make, hf)
     ids = torch.tensor([[5, 6, 7, 8], [9, 7, 0, 0]])
     inputs = {"input_ids": ids, "attention_mask": (ids > 0).long(), "decoder_input_ids": torch.tensor([[1, 5], [1, 9]])}
-    want = model(**inputs).logits
+    generate = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": 1}
+    want, written = model(**inputs).logits, model.generate(inputs["input_ids"], **generate)
     done = convert(model, "shaped")  # softmax stands across
     assert {path.rpartition(".")[2]: now for path, now in done.replaced.items()} == {
-        "self_attn": "Shaped",
-        "encoder_attn": "Softmax",
+        own: "Shaped",
+        cross: "Softmax",
     }
     places = {path: module.gpam.site for path, module in model.named_modules() if hasattr(module, "gpam")}
     assert [(site.role, site.layer, site.layers) for site in places.values()] == [
@@ -339,6 +353,7 @@ def test_attention_from_decoder_to_encoder_is_cross_attention(hf):
     ]
     convert(model, "dagpam", **ZERO)
     assert_close(model(**inputs).logits, want, rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.generate(inputs["input_ids"], **generate), written)
 
 
 def test_what_is_not_transformers_own_is_left_and_said(hf):

@@ -126,7 +126,7 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
         return
     config = getattr(module, "config", None)
     heads = _first(module, "num_heads", "num_attention_heads", "n_heads") or _first(config, "num_attention_heads")
-    head_dim = _first(module, "head_dim", "attention_head_size")
+    head_dim = _first(module, "head_dim", "head_size", "attention_head_size", "key_value_proj_dim")
     if not heads or not head_dim:
         found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
         return
@@ -140,7 +140,7 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
 
 def is_cross(name: str) -> bool:
     """Whether models call a decoder's attention to the encoder so, where neither its class nor it says so."""
-    return name in ("encoder_attn", "x_attn") or ("cross" in name and "att" in name)
+    return name in ("encoder_attn", "x_attn", "EncDecAttention") or ("cross" in name and "att" in name)
 
 
 def _first(holder: Any, *names: str) -> int | None:
