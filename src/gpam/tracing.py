@@ -28,4 +28,5 @@ def casts(device: str) -> bool:
 def in_autocasts_dtype(*given: Tensor) -> list[Tensor]:
     """As torch's own attention takes them under autocast: in its dtype, but float64 stays."""
     dtype = torch.get_autocast_dtype(given[0].device.type)
-    return [tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in given]
+    cast = {id(one): one if one.dtype == torch.float64 else one.to(dtype) for one in given}
+    return [cast[id(one)] for one in given]  # one tensor that was given twice stays one

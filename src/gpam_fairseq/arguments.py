@@ -19,13 +19,13 @@ from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _LOOKED_AT = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
-_LOOKED_AT += ("--best-checkpoint-metric", "--continue-once")
+_LOOKED_AT += ("--best-checkpoint-metric", "--continue-once", "--lr-scheduler")
 _LAST = "checkpoint_last.pt"  # what a training goes on with where it is there
 _TOLD = (Exception, ValueError, AssertionError, NotImplementedError)  # what fairseq raises in so many words
 _LONG = 12  # choices that a sentence may list
 _AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--workers", "--max-tokens", "--batch-size")
 _AT_LEAST_ONE += ("--max-sentences", "--update-freq", "--log-interval")
-_AT_LEAST_ZERO = ("--seed", "--num-workers")
+_AT_LEAST_ZERO = ("--seed", "--num-workers", "--warmup-updates", "--context-window")
 _SHARES = ("--dropout", "--attention-dropout", "--activation-dropout")
 _NUMBERS = (*_AT_LEAST_ONE, *_AT_LEAST_ZERO, *_SHARES)
 _TASK_OF = {"generate": "translation", "interactive": "translation", "eval-lm": "language_modeling"}
@@ -47,6 +47,10 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         if own := [word for word in words if word.partition("=")[0] in ours]:
             raise UsageError(f"{own[0]}: the checkpoint says which attention its model has, with its options; drop it")
         literal(given.model_overrides or "{}")
+    if command == "eval-lm":
+        window, length = given.context_window or "0", given.tokens_per_sample or "1024"
+        if window.isdecimal() and length.isdecimal() and int(window) >= int(length):
+            raise UsageError(f"--context-window: got {window}, wanted less than {length}, the --tokens-per-sample")
     if command == "interactive" and given.input not in (None, "-") and not Path(given.input).is_file():
         raise UsageError(f"--input: there is no file '{given.input}'")
     if command == "validate" and given.task is None:
@@ -59,6 +63,8 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
             raise UsageError(
                 f"--adam-betas: got {given.adam_betas}, wanted two numbers from 0 to below 1, as in '(0.9, 0.98)'"
             )
+        if given.lr_scheduler == "inverse_sqrt" and given.warmup_updates == "0":
+            raise UsageError("--warmup-updates: got 0, wanted at least 1 with --lr-scheduler inverse_sqrt")
         if given.best_checkpoint_metric == "bleu" and "--eval-bleu" not in words:
             raise UsageError("--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu")
         for name, restored in (("--restore-file", given.restore_file), ("--continue-once", given.continue_once)):

@@ -10,6 +10,7 @@ from gpam.attention.backends import tiled, tiling, workspace
 from gpam.attention.functional import dual_softmax, softmax_attention, sum_of_softmaxes
 from gpam.attention.parts import scaled_scores
 from gpam.errors import UsageError
+from gpam.tracing import in_autocasts_dtype
 
 FUSED = ("batched", "materialised", "tiled")
 BACKENDS = tuple(name for name in functional.BACKENDS if name != "compiled")  # float32 only: test_compiled
@@ -326,6 +327,13 @@ def test_autocast_computes_in_its_dtype(backend):
         got = dual_softmax(*mixed, 1.3, 0.4, backend=backend)
     torch.testing.assert_close(got, want, rtol=0, atol=0)
     assert all(torch.isfinite(grad).all() for grad in torch.autograd.grad(got.sum(), inputs))
+
+
+def test_a_key_of_all_branches_stays_one_under_autocast():
+    q, k = torch.zeros(2, 2, 9, 4), torch.zeros(2, 2, 9, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        first, second, other = in_autocasts_dtype(k, k, q)
+    assert first is second and first is not other and first.dtype == torch.bfloat16
 
 
 def test_mistakes_are_named():

@@ -737,7 +737,12 @@ def _mechanism(*, has_facts=True, field=None, named="own"):
         ("dagpam", {}, "'dagpam' is registered twice"),
         ("mine", {"has_facts": False}, r"'mine' has no facts: wanted facts = Facts\(\.\.\.\)"),
         ("mine", {"field": dataclasses.field(default=1.0)}, "option 'own' of attention 'mine': wanted option"),
-        ("mine", {"field": option(2, "how many"), "named": "layers"}, "option 'layers' .* is an argument of gpam.nn"),
+        ("mine", {"field": option(2, "how many"), "named": "layers"}, "option 'layers' .* has a name that is not free"),
+        (
+            "mine",
+            {"field": option(2.0, "how many"), "named": "gfsa_order"},
+            "'mine' differs from that of .* 'gfsa'",
+        ),
     ],
 )
 def test_what_cannot_be_registered_is_said_to_its_author(name, given, sentence):

@@ -205,6 +205,14 @@ MISTAKES = {
     "a seed below zero": ([*NMT, "--seed", "-1"], "--seed: got -1, wanted at least 0"),
     "one of Adam's betas": ([*NMT, "--adam-betas", "0.9"], "--adam-betas: got 0.9, wanted two numbers from 0 to .*"),
     "a beta of 1.5": ([*NMT, "--adam-betas", "(0.9, 1.5)"], r"--adam-betas: got \(0.9, 1.5\), wanted two numbers .*"),
+    "no update to warm up in": (
+        [*NMT, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "0"],
+        "--warmup-updates: got 0, wanted at least 1 with --lr-scheduler inverse_sqrt",
+    ),
+    "a context as long as the sample": (
+        ["eval-lm", "bin", "--path", "model.pt", "--tokens-per-sample", "64", "--context-window", "64"],
+        "--context-window: got 64, wanted less than 64, the --tokens-per-sample",
+    ),
     "BLEU that nobody computes": (
         [*NMT, "--best-checkpoint-metric", "bleu"],
         "--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu",

@@ -13,7 +13,7 @@ from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.translation import evaluate, sentences_of
 from gpam_suite.inside.models import untrained
-from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, replaced
+from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, with_substitutes
 from gpam_suite.inside.perturb.noise import NOISE, noisy
 from gpam_suite.inside.perturb.perturb_runs import KINDS, perturbed
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
@@ -110,7 +110,7 @@ def test_special_symbols_stay_and_are_not_put_in(made):
     embeddings = torch.randn(len(dictionary), 16, generator=torch.Generator().manual_seed(3))
     best = best_substitutes(tokens, gradient, embeddings, allowed)
     for rate, rounding, count in ((0.0, 0.99, 0), (0.34, 0.0, 1), (0.5, 0.5, 2), (1.0, 0.0, 3), (1.0, 0.99, 3)):
-        found = replaced(tokens, *best, rate, rounding)
+        found = with_substitutes(tokens, *best, rate, rounding)
         places = (found != tokens).nonzero().flatten().tolist()
         assert len(places) == count and set(places) <= {1, 2, 4} and bool(allowed[found[places]].all())
         left = [place for place in (1, 2, 4) if place not in places]

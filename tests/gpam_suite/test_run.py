@@ -115,6 +115,12 @@ def test_a_finished_run_is_skipped(lm, changed, monkeypatch, caplog):
     assert changed == (f"mechanisms/{cfg.model.attention}.py has changed since; to train again delete" in caplog.text)
 
 
+def test_the_folder_above_a_run_is_told_apart(lm):
+    cfg, folder = lm
+    with pytest.raises(UsageError, match=f"{folder.parent.name} is not the folder .*, for instance .*/{folder.name};"):
+        open_trained(folder.parent, cfg.paths)
+
+
 def test_two_processes_do_not_share_a_folder(lm):
     _, folder = lm
     with locked(folder), pytest.raises(UsageError, match="another process"), locked(folder, wait=False):

@@ -109,6 +109,11 @@ def test_a_diverged_run_is_a_trial_without_a_value(tmp_path, trained, capsys):
             "search.options.gfsa_order: .* wanted whole numbers, with a step",
         ),
         (["search.options=lambda_neg"], "search.options: got 'lambda_neg', wanted a mapping"),
+        (
+            ["model=gfsa", *NO_LAMBDAS, "+search.options.gfsa_order={low:-3,high:5,step:1}"],
+            "search.options.gfsa_order.low: option 'gfsa_order' of attention 'gfsa': got -3, wanted at least",
+        ),
+        (["+search.options.lambdas={low:0,high:1}"], "search.options.lambdas: it is no number"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, trained, overrides, sentence):

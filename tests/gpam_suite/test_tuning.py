@@ -10,7 +10,7 @@ from gpam_suite.records.folder import read_records
 from gpam_suite.records.lines import append_history
 from gpam_suite.report.page import build
 from gpam_suite.report.tuning_grid import search_curves, tuning
-from gpam_suite.stats.tuning import best, grid, tokens_seen
+from gpam_suite.stats.tuning import best, grid, read_grids, tokens_seen
 
 
 def tried(results, *perplexities, **config):
@@ -52,6 +52,20 @@ def test_a_grid_with_a_hole_chooses_nothing(tmp_path):
     found = grid(read_records(tmp_path / "tuning"))
     assert best(found, "Softmax")[:2] == (0.004, 0.1) and best(found, "daGPAM") is None
     assert "daGPAM: the grid is not complete." in "\n".join(tuning(tmp_path))
+
+
+def test_of_lost_runs_none_is_best(tmp_path):
+    for rate in (0.002, 0.004):
+        tried(tmp_path, fairseq__optimization__lr=[rate])
+    assert "Softmax: every run was lost." in "\n".join(tuning(tmp_path))
+
+
+def test_lengths_are_told_apart_where_tokens_are_not_counted(tmp_path):
+    sentences = {"fairseq__dataset__max_tokens": None, "fairseq__dataset__batch_size": 64}
+    for updates in (100, 200):
+        tried(tmp_path, 9.0, **sentences, fairseq__optimization__max_update=updates)
+    (lengths,) = read_grids(tmp_path).values()
+    assert [length.tokens for length in lengths] == [100, 200]
 
 
 def test_a_second_run_of_a_setting_is_refused(tmp_path):

@@ -4,18 +4,18 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from numbers import Integral
-from typing import Any, get_args
+from typing import Any
 
 from gpam.attention.base import Mechanism
 from gpam.attention.options import make_options
-from gpam.attention.site import Role, Site
+from gpam.attention.site import Site
 from gpam.errors import UsageError, did_you_mean
 
 _MECHANISMS: dict[str, type[Mechanism]] = {}
 ARGUMENTS = {"model", "mechanism", "embed_dim", "num_heads", "dropout", "bias", "batch_first", "kdim", "vdim"}
-ARGUMENTS |= {"role", "layer", "layers", "device", "dtype"}
-"""What :mod:`gpam.nn` takes beside a mechanism's options: an option of such a name would never reach it."""
+ARGUMENTS |= {"role", "layer", "layers", "device", "dtype", "name", "label", "attention", "control"}
+"""What :mod:`gpam.nn` takes, and a model's configuration has, beside a mechanism's options: an option of such a name
+would never reach it."""
 
 
 def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
@@ -25,7 +25,7 @@ def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
 
     Raises:
         ValueError: a name that is taken, no facts, a field of ``Options`` that :func:`gpam.attention.options.option`
-            did not make, one named like an argument of :mod:`gpam.nn`, or one that differs from another mechanism's.
+            did not make, one that has one of the :data:`ARGUMENTS`' names, or that differs from another mechanism's.
     """
 
     def add(mechanism: type[Mechanism]) -> type[Mechanism]:
@@ -36,11 +36,14 @@ def register(name: str) -> Callable[[type[Mechanism]], type[Mechanism]]:
         if plain := [own.name for own in dataclasses.fields(mechanism.Options) if "help" not in own.metadata]:
             raise ValueError(f"option '{plain[0]}' of attention '{name}': wanted option(default, help) as its value")
         if taken := [own.name for own in dataclasses.fields(mechanism.Options) if own.name in ARGUMENTS]:
-            raise ValueError(f"option '{taken[0]}' of attention '{name}' is an argument of gpam.nn: name it apart")
-        for known, field in all_options().items():
-            for own in dataclasses.fields(mechanism.Options):
-                if own.name == known and (own.default, own.metadata) != (field.default, field.metadata):
-                    raise ValueError(f"option '{known}' of attention '{name}' differs from another mechanism's")
+            raise ValueError(f"option '{taken[0]}' of attention '{name}' has a name that is not free: name it apart")
+        own = {field.name: (field.default, field.metadata) for field in dataclasses.fields(mechanism.Options)}
+        for other in _MECHANISMS.values():
+            for field in dataclasses.fields(other.Options):
+                if own.get(field.name, (field.default, field.metadata)) != (field.default, field.metadata):
+                    raise ValueError(
+                        f"option '{field.name}' of attention '{name}' differs from that of attention '{other.name}'"
+                    )
         _MECHANISMS[name], mechanism.name = mechanism, name
         return mechanism
 
@@ -80,31 +83,12 @@ def build(name: str, site: Site, options: Any = None) -> Mechanism:
 
     ``options`` is a mapping of option values or the checked options of :func:`options_of`.
     """
-    check_site(site)
     mechanism = mechanism_class(name)
     if not isinstance(options, mechanism.Options):
         options = options_of(name, options)
     if not mechanism.used_at(site, options):
         return build("softmax", site)
     return mechanism(site, options)
-
-
-def check_site(site: Site) -> None:
-    """UsageError where no mechanism could stand."""
-    whole = all(isinstance(number, Integral) for number in (site.num_heads, site.embed_dim))
-    if not whole or site.num_heads < 1 or site.embed_dim < 1 or site.embed_dim % site.num_heads:
-        raise UsageError(
-            f"got {site.num_heads!r} attention heads for a width of {site.embed_dim!r}, wanted a whole number that "
-            "divides it"
-        )
-    if site.role not in get_args(Role):
-        raise UsageError(f"role: got {site.role!r}, wanted one of {', '.join(get_args(Role))}")
-    whole = all(isinstance(number, Integral) for number in (site.layer, site.layers))
-    if not whole or not 0 <= site.layer < site.layers:
-        raise UsageError(
-            f"got layer {site.layer} of {site.layers} layers, wanted one from 0 to below their number; layers= says "
-            "how many"
-        )
 
 
 def load_all() -> None:

@@ -10,7 +10,6 @@ from gpam.attention.backends.masks import adds_beside_hiding, hidden_by
 from gpam.attention.backends.problem import checked_attn_mask
 from gpam.attention.base import Mechanism
 from gpam.attention.parts import merge_heads, split_heads
-from gpam.attention.registry import check_site
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 from gpam.tracing import casts, runs_as_called
@@ -222,7 +221,6 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 def _check(mechanism: str, site: Site) -> None:
     """UsageError where a layer by itself cannot give what the mechanism needs."""
-    check_site(site)
     refuse_what_acts_behind_the_block(mechanism)
     chosen = mechanism_class(mechanism)
     if chosen.needs_every_layer and site.layers == 1 and (chosen.facts.cross or site.role != "cross"):

@@ -62,16 +62,11 @@ def _asking(model: torch.nn.Module, update: int) -> Iterator[None]:
 
         return hook
 
-    handles = [
-        module.mechanism.register_forward_pre_hook(ask_once(path), with_kwargs=True)
-        for path, module in model.named_modules()
-        if isinstance(module, GPAMMultiheadAttention)
-    ]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for path, module in model.named_modules():
+            if isinstance(module, GPAMMultiheadAttention):
+                hooks.enter_context(module.mechanism.register_forward_pre_hook(ask_once(path), with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @torch.no_grad()

@@ -38,11 +38,8 @@ def new_parameters_stay(model: torch.nn.Module) -> Iterator[None]:
         state.update({name: own[name] for name in new})
         log.info("%d parameters of the attention are new and start as in a model of its own", len(new))
 
-    hook = model.register_load_state_dict_pre_hook(fill)
-    try:
+    with model.register_load_state_dict_pre_hook(fill):
         yield
-    finally:
-        hook.remove()
 
 
 @contextlib.contextmanager

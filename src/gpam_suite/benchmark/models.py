@@ -114,13 +114,11 @@ def loss_of(case: Case, model: nn.Module, data: dict[str, Tensor]) -> Tensor:
 @contextlib.contextmanager
 def by_weights(model: nn.Module) -> Iterator[None]:
     """Within it every mechanism computes its weights and multiplies them with V: the plain way, to compare with."""
-    asked = [module for module in model.modules() if isinstance(module, Mechanism | Replaced)]
-    hooks = [module.register_forward_pre_hook(ask_for_weights, with_kwargs=True) for module in asked]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, Mechanism | Replaced):
+                hooks.enter_context(module.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def gradients(model: nn.Module) -> Tensor:

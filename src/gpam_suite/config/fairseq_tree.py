@@ -207,6 +207,11 @@ def _check_ranges(complete: DictConfig) -> None:
             f"fairseq.dataset.validate_after_updates: got {after}, wanted at most {save} "
             "(fairseq.checkpoint.save_interval_updates): before it fairseq saves nothing"
         )
+    if complete.lr_scheduler._name == "inverse_sqrt" and complete.lr_scheduler.warmup_updates < 1:
+        raise UsageError(
+            f"fairseq.lr_scheduler.warmup_updates: got {complete.lr_scheduler.warmup_updates}, wanted at least 1: "
+            "inverse_sqrt divides by it"
+        )
     for unit in ("interval", "interval_updates"):
         validated, saved = complete.dataset[f"validate_{unit}"], complete.checkpoint[f"save_{unit}"]
         if validated > 0 and (saved <= 0 or validated % saved):

@@ -63,7 +63,7 @@ def prepare(dataset: Any, preprocessing: Any, paths: Any) -> Prepared:
     def work(temporary: Path) -> dict[str, Any]:
         manifest = {
             **{key: dataset.get(key) for key in ("name", "label", "task", "source", "target", "licence", "citation")},
-            "language": dataset.get("language", "en") if dataset["task"] == LM.name else None,
+            "language": (dataset.get("language") or "en") if dataset["task"] == LM.name else None,
             "dataset": dataset,
             "preprocessing": options,
             "pipeline": VERSION,

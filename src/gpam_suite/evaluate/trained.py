@@ -81,9 +81,11 @@ def open_trained(folder: Path, paths: Any, *, cpu: bool = False) -> Trained:
         UsageError: no run that has ended, or its configuration, text or dictionary is another one now.
     """
     if not (folder / CONFIG).is_file():
+        inside = sorted(path.parent for path in folder.glob(f"seed*/{CONFIG}"))
+        meant = f", for instance {inside[0]}" if inside else ""
         raise UsageError(
             f"run: {folder} is not the folder of a run that was trained here (no {CONFIG} is in it); wanted one "
-            "below <results>/runs/; of published runs there are records and no checkpoints"
+            f"below <results>/runs/{meant}; of published runs there are records and no checkpoints"
         )
     cfg, record = stored(folder / CONFIG), read_record(folder)
     check_hash(record, identity(cfg))

@@ -1,5 +1,6 @@
 """A look into a model while it reads a text: what goes into and comes out of every layer and every attention."""
 
+import contextlib
 import dataclasses
 from functools import partial
 from typing import Any
@@ -50,22 +51,23 @@ def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
     """What is seen in a forward pass of ``model`` with ``arguments``, which are of one text (a batch of one)."""
     attention: dict[str, dict[str, Any]] = {}
     streams: dict[str, list[Tensor]] = {}
-    hooks = []
-    for path, module in model.named_modules():
-        stack, _, place = path.partition(".layers.")
-        if isinstance(module, GPAMMultiheadAttention):
-            own = attention[path] = {"module": module}
-            hooks.append(module.mechanism.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
-            hooks.append(module.mechanism.register_forward_hook(partial(_keep_weights, own), with_kwargs=True))
-            hooks.append(module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True))
-        elif stack in ("encoder", "decoder") and place.isdecimal():
-            stream = streams.setdefault(stack, [])
-            hooks.append(module.register_forward_hook(partial(_keep_stream, stream), with_kwargs=True))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for path, module in model.named_modules():
+            stack, _, place = path.partition(".layers.")
+            added = []
+            if isinstance(module, GPAMMultiheadAttention):
+                own = attention[path] = {"module": module}
+                added = [
+                    module.mechanism.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
+                    module.mechanism.register_forward_hook(partial(_keep_weights, own), with_kwargs=True),
+                    module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True),
+                ]
+            elif stack in ("encoder", "decoder") and place.isdecimal():
+                stream = streams.setdefault(stack, [])
+                added = [module.register_forward_hook(partial(_keep_stream, stream), with_kwargs=True)]
+            for hook in added:
+                hooks.enter_context(hook)
         model(**arguments)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return Observation(streams, {path: Seen(**own) for path, own in attention.items()})
 
 

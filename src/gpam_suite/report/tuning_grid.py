@@ -67,7 +67,8 @@ def _chosen(found: Grid, titles: list[str]) -> list[str]:
     said = []
     for model, setting in chosen.items():
         name = setting and ", ".join(f"{title.lower()} {setting.cells()[title]}" for title in titles)
-        said.append(f"{inert(model)}: {name or 'the grid is not complete'}")
+        tried = all(model in values for values in found.values())
+        said.append(f"{inert(model)}: {name or ('every run was lost' if tried else 'the grid is not complete')}")
     table = [markdown([*titles, *models], rows)]
     return [*table, f"Best of {'; '.join(said)}.\n"] if said else table
 

@@ -5,6 +5,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -194,25 +195,27 @@ def _hydra_sentence(error: HydraException, config_name: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[0].startswith("Ambiguous value for argument"):
         return f"{lines[0]}: for a run of each value add -m; one value that is a list is written KEY=[a,b]"
-    if lines[0].startswith("Could not override"):
-        refused = lines[0].removesuffix(".").replace("Could not override", "there is no option")
-        return refused + _meant_key(lines[0], config_name)
+    if unknown := re.match(r"Could not (?:override|delete from config\.) '(.*?)'", lines[0]):
+        return f"there is no option '{unknown[1]}'{_meant_key(unknown[1], config_name)}"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"got '{error.override}', wanted KEY=VALUE, for instance model=dagpam"
     reason = str(error.__cause__ or "").splitlines()[:1] if lines[0].startswith("Error merging override") else []
     return ": ".join([" ".join(lines[:2]), *reason])
 
 
-def _meant_key(text: str, config_name: str) -> str:
-    """What may have been meant by the key in Hydra's ``Could not override 'a.b'``: another choice that has it, the
-    nearest name beside it, or the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
-    key = text.partition("Could not override '")[2].partition("'")[0]
+def _meant_key(key: str, config_name: str) -> str:
+    """What may have been meant by a key that there is not: another choice that has it, the nearest name beside it, or
+    the option of that name somewhere below, as ``fairseq.optimization.lr`` for ``lr``."""
+    from gpam.attention.registry import all_options
+
     above, _, leaf = key.rpartition(".")
     files = [CONFIGS / f"{config_name}.yaml", CONFIGS / "command.yaml", *sorted(CONFIGS.glob("*/**/*.yaml"))]
     known = {file: set(_keys(_tree(file))) for file in files}
-    owners = [file.stem for file, keys in known.items() if file.parent.name == above and key in keys]
-    if owners:
-        return f"; it belongs to {above}={' or '.join(sorted(owners, key=len)[:2])}"
+    group = above.removeprefix("hydra.")
+    if owners := [file.stem for file, keys in known.items() if file.parent.name == group and key in keys]:
+        return f"; it belongs to {group}={' or '.join(sorted(owners, key=len)[:2])}"
+    if above == "model" and leaf in all_options():
+        return f"; its mechanism has it, and the file of configs/model leaves it out: add '{leaf}: VALUE' there"
     every = set().union(*known.values())
     if whole := [name for name in every if above and name.endswith(f".{key}")]:
         return f"; did you mean '{min(whole, key=len)}'?"

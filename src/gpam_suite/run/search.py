@@ -85,7 +85,15 @@ def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
                 f"search.options.{name}: got {range_}, wanted numbers: low, high (no less) and, where it has one, a "
                 "step above 0"
             )
-        whole = isinstance(getattr(options_of(cfg.model.attention), name), int)
+        default = getattr(options_of(cfg.model.attention), name)
+        if isinstance(default, str):
+            raise UsageError(f"search.options.{name}: it is no number; a multirun tries one by one what it may be")
+        for end in ("low", "high"):
+            try:
+                options_of(cfg.model.attention, {**known, name: type(default)(range_[end])})
+            except UsageError as error:
+                raise UsageError(f"search.options.{name}.{end}: {error}") from None
+        whole = isinstance(default, int)
         if whole and not all(isinstance(range_.get(key), int) for key in ("low", "high", "step")):
             raise UsageError(f"search.options.{name}: got {range_}, wanted whole numbers, with a step")
     whole_number(cfg.trials, 1, "trials")

@@ -40,7 +40,8 @@ class Setting(NamedTuple):
 
 
 class Length(NamedTuple):
-    """Of training: at most so many tokens, in so many epochs, of which the last may be a part."""
+    """Of training: at most so many tokens (or updates, of configurations that do not say how many tokens one has), in
+    so many epochs, of which the last may be a part."""
 
     tokens: int
     epochs: int
@@ -128,7 +129,8 @@ def grids_of(records: Iterable[Record]) -> dict[tuple[str, str], dict[Length, Gr
     """Label of a data set and recipe to length of training to what was found; softmax comes before the other models."""
     runs: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for record in sorted(records, key=lambda record: record["model"] != BASELINE):
-        tokens = tokens_seen(record, all_settings(record).get("fairseq.optimization.max_update", 0))
+        updates = all_settings(record).get("fairseq.optimization.max_update", 0)
+        tokens = tokens_seen(record, updates) or updates
         lengths = runs.setdefault((record["dataset_label"], record["recipe"]), {})
         lengths.setdefault(tokens, []).append(record)
     return {

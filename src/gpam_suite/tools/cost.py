@@ -306,5 +306,5 @@ def lines(work: Workload, device: Device, prices: list[Price], reached: str, dol
             f"starting operations ({device.launch_seconds * 1e6:.0f} microseconds each, assumed).",
         ]
     if work.assumed:
-        report += ["", f"  Assumed, as the data are not prepared or not simulated: {', '.join(work.assumed)}."]
+        report += ["", f"  Assumed, not counted in the data: {', '.join(work.assumed)}."]
     return [*report, "  Without the evaluation at the end. Formula and accuracy: docs/plan.md"]

@@ -33,7 +33,7 @@ def batched(problem: Problem) -> Tensor:
         branches=problem.branches,
         scale=problem.scale,
         dropout=problem.dropout,
-        drop_branches=problem.dropout_on == "branches" or problem.branches == 1,
+        drop_branches=not problem.combined_dropout,
     )
     weights = None if problem.plain else problem.weights.flatten(1, 2)
     queries, sources = (

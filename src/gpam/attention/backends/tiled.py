@@ -45,7 +45,7 @@ def _run(problem: Problem, keep: bool) -> Tensor:
         layout=Layout(groups=len(problem.keys), members=problem.branches // len(problem.keys)),
         causal=problem.causal,
         dropout=problem.dropout,
-        drop_branches=problem.dropout_on == "branches" or single,
+        drop_branches=not problem.combined_dropout,
         keep=keep,
         threads=torch.get_num_threads(),
     )

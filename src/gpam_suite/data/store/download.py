@@ -140,8 +140,8 @@ def _verified(path: Path, file: Mapping[str, Any], archive: bool) -> str:
 
 
 def _download(url: str, path: Path, resume: bool, replace: bool) -> None:
-    """Download to ``<path>.part``, renamed to ``path`` when it is whole; a file that is there is left with ``replace``
-    alone.
+    """Download to ``<path>.part``, renamed to ``path`` when it is whole; a file that is there stays, but with
+    ``replace``.
 
     What a cut connection or a killed process left there is kept, and with ``resume`` the next call asks for the rest
     only: where the caller knows a checksum, which tells a file put together from two versions.

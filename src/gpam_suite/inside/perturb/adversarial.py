@@ -35,11 +35,8 @@ def input_gradient(embedding: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
         read.append(output.detach().requires_grad_())
         return read[0]
 
-    handle = embedding.register_forward_hook(catch)
-    try:
+    with embedding.register_forward_hook(catch):
         value = loss()
-    finally:
-        handle.remove()
     return torch.autograd.grad(value, read)[0]
 
 
@@ -67,7 +64,7 @@ def best_substitutes(tokens: Tensor, gradient: Tensor, embeddings: Tensor, allow
     return gain.masked_fill(~allowed[tokens], -torch.inf), substitute
 
 
-def replaced(tokens: Tensor, gain: Tensor, substitute: Tensor, rate: float, rounding: float) -> Tensor:
+def with_substitutes(tokens: Tensor, gain: Tensor, substitute: Tensor, rate: float, rounding: float) -> Tensor:
     """``tokens`` with ``k = floor(rate n + rounding)`` of their ``n`` replaceable positions replaced, those of largest
     gain; of equal gains the first. A ``rounding`` drawn from [0, 1) makes the share ``rate`` on average in short texts
     too."""

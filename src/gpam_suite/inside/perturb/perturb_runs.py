@@ -13,7 +13,7 @@ from gpam_suite.common.options import mapping, one_of, several, whole_number, ye
 from gpam_suite.common.tasks import LM, NMT
 from gpam_suite.inside import store
 from gpam_suite.inside.models import each_run, opened
-from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, replaced
+from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, with_substitutes
 from gpam_suite.inside.perturb.noise import NOISE, generator, noisy
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
 from gpam_suite.records.folder import Record
@@ -107,7 +107,7 @@ def _attacked(
     versions = []
     for rate in settings["rates"]:
         plan = zip(clean, best, roundings, strict=True)
-        attacked = [replaced(tokens, *own, rate, rounding) for tokens, own, rounding in plan]
+        attacked = [with_substitutes(tokens, *own, rate, rounding) for tokens, own, rounding in plan]
         differing = sum(int((old != new).sum()) for old, new in zip(clean, attacked, strict=True))
         versions.append((attacked, differing / max(1, sum(map(len, clean)))))
     return versions

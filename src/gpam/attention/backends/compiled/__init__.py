@@ -42,7 +42,7 @@ def compiled(problem: Problem) -> Tensor:
         branches=problem.branches,
         causal=problem.causal,
         dropout=problem.dropout,
-        combined=problem.dropout_on == "combined",
+        combined=problem.combined_dropout,
         scale=problem.scale,
         keep=torch.is_grad_enabled(),
     )

@@ -57,7 +57,7 @@ def attention(problem: Problem) -> Tensor:
         two_keys=len(problem.keys) == 2,
         causal=problem.causal,
         dropout=problem.dropout,
-        drop_sum=problem.dropout_on == "combined" and problem.branches == 2,
+        drop_sum=problem.combined_dropout,
         seed=seed,
         scale=problem.scale,
     )
