@@ -4,7 +4,7 @@
 
 from gpam_fairseq.trainer import products
 
-from gpam.errors import end_by_ctrl_c_while_importing
+from gpam.commands import end_by_ctrl_c_while_importing
 
 end_by_ctrl_c_while_importing(__name__)
 products.use()  # before torch is loaded

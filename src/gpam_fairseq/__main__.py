@@ -29,7 +29,8 @@ from gpam_fairseq.trainer.steps import distributed_main, steps
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
-from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
+from gpam.commands import UNREAD_EXIT, ctrl_c_raises, nobody_reads
+from gpam.errors import UsageError, did_you_mean
 
 COMMANDS = ("train", "generate", "eval-lm", "preprocess", "interactive", "validate", "score")
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from gpam.errors import end_by_ctrl_c_while_importing
+from gpam.commands import end_by_ctrl_c_while_importing
 
 _SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 _started = Path(sys.argv[0]).resolve().parent

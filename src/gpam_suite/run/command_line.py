@@ -22,7 +22,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gpam.errors import UNREAD_EXIT, UsageError, ctrl_c_raises, did_you_mean, nobody_reads
+from gpam.commands import UNREAD_EXIT, ctrl_c_raises, nobody_reads
+from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.failures import to_mend
 from gpam_suite.common.markup import shown
 from gpam_suite.common.options import nonempty
