@@ -373,8 +373,9 @@ def test_the_figure_of_schedules_compares_what_is_alike(tmp_path):
                 append_history(record.folder, {"update": update, "split": "valid", "token_perplexity": value})
     (aggregate,) = read_aggregates(tmp_path)
     said = findings(tmp_path, [aggregate])["lm_ptb"]
-    (ahead,) = painted(by_schedule(aggregate, said, "some"))
-    assert [line.get_ydata()[0] for line in ahead.lines[:2]] == pytest.approx([2, 1])
+    of_one, of_each = painted(by_schedule(aggregate, said, "some"))
+    assert [line.get_ydata()[0] for line in of_each.lines[:2]] == pytest.approx([2, 1])
+    assert [line.get_ydata()[0] for line in of_one.lines[:3]] == pytest.approx([2, 40.6, 40])
     fewer = replace(aggregate, rows=tuple(row for row in aggregate.rows if row.model != "softmax_longer"))
     assert by_schedule(fewer, said, "some") is None
 
