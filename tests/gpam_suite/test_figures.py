@@ -11,7 +11,7 @@ from record_factory import failed, make_record, painted, store
 from gpam_suite.records.lines import append_history
 from gpam_suite.report.figures import plots
 from gpam_suite.report.model_looks import APART, MODELS, look_of, look_of_model, selected
-from gpam_suite.report.plotting import Plot, logarithmic, render
+from gpam_suite.report.plotting import Plot, legend_below, logarithmic, render
 from gpam_suite.report.sweep import find_sweeps, rows_sum
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.curves import learning_curve, title
@@ -138,6 +138,26 @@ def test_a_figure_names_softmax_and_dagpam_whatever_their_scores(tmp_path):
     colours = {row.model: look_of(aggregate, row)["color"] for row in aggregate.rows if row.model in shown}
     assert len(set(colours.values())) == APART
     assert [colours[model] for model in MODELS[:3]] == [look_of_model(model)["color"] for model in MODELS[:3]]
+
+
+@pytest.mark.parametrize("length", [15, 23, 41, 90, 200])
+def test_a_legend_stays_within_its_figure(length):
+    label = ("daGPAM, trainable (lambda+ = 0, lambda- = 0.5), schedule of 3,387 updates, dropout 0.1, " * 3)[
+        : length - 1
+    ]
+    extents = []
+
+    def paint(figure):
+        axes = figure.subplots()
+        for line in range(5):
+            axes.plot([0, 1], [line, line], label=f"{label}{line}")
+        legend_below(figure)
+        extents.append((figure, figure.legends[0]))
+
+    render(Plot("some", "", 3.0, paint))
+    ((figure, legend),) = extents
+    inside = legend.get_window_extent()
+    assert -1 < inside.x0 < inside.x1 < figure.bbox.width + 1  # pixels
 
 
 def test_svg_bytes_are_the_same_again_and_under_other_settings(tmp_path):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 from urllib.parse import quote
 
@@ -141,5 +142,5 @@ def legend_below(figure: Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     longest = max((len(re.sub(r"\$.*?\$", "xx", label)) for label in found), default=0)  # a symbol takes two letters
-    across = 4 if longest < 16 else 3 if longest < 24 else 2
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=across)
+    across = next((columns for columns, most in ((4, 15), (3, 23), (2, 41)) if longest <= most), 1)
+    figure.legend(found.values(), [fill(label, 90) for label in found], loc="outside lower center", ncols=across)
