@@ -7,10 +7,11 @@ from omegaconf import OmegaConf
 from runs import composed
 
 from gpam.attention import names
+from gpam.attention.registry import ARGUMENTS
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS
 from gpam_suite.config.compose import check, folder_of, identity, overrides_label
-from gpam_suite.config.fairseq_tree import fairseq_config
+from gpam_suite.config.fairseq_tree import MODEL_FACTS, fairseq_config
 from gpam_suite.config.identity import config_hash
 from gpam_suite.config.trust import guarded_composition
 from gpam_suite.run.command_line import as_hydra_takes_it
@@ -42,6 +43,10 @@ def test_every_mechanism_has_a_configuration():
     """Those without the key take another's."""
     files = map(OmegaConf.load, (CONFIGS / "model").glob("*.yaml"))
     assert {file.attention for file in files if "attention" in file} == {*names(), NO_ATTENTION}
+
+
+def test_no_option_of_a_mechanism_may_have_the_name_of_what_a_model_is_called_by():
+    assert set(MODEL_FACTS) <= ARGUMENTS
 
 
 @pytest.mark.parametrize("dataset", group("dataset"))
