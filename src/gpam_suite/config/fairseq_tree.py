@@ -36,7 +36,7 @@ def _are_betas(value: Any) -> bool:
     """A text that fairseq reads as a pair, or one of a list."""
     from gpam_fairseq.untrusted import are_betas
 
-    return are_betas(value if isinstance(value, str) else f"({value}, {value})")
+    return are_betas(value) if isinstance(value, str) else 0 <= value < 1
 
 
 _UNREAD = ("generation", "eval_lm", "common_eval", "interactive")

@@ -237,8 +237,8 @@ def _others(found: Finding, shown: Aggregate) -> str:
         ]
         lines.append([row.label, str(len(one.seeds)), *_tested(found, one), beside, *further])
     how = (
-        f"What a model is ahead of {model} by, and leads at equal work, were not planned and are not corrected. Those "
-        "are of validation perplexity while the learning rate is held; masked keys are counted."
+        f"What a model is ahead of {model} by, and leads at equal work, were not planned and are not corrected. The "
+        "latter are of validation perplexity while the learning rate is held; masked keys are counted."
     )
     return f"{how}\n\n{markdown(head, lines)}"
 
