@@ -46,7 +46,7 @@ def archive(tmp_path):
 def everything(results):
     """Whatever a reader takes from a results folder."""
     records = read_records(results)
-    read = [(r.folder, r.data, read_history(r.folder), read_scores(r.folder), all_settings(r)) for r in records]
+    read = [(r.folder, r.data, read_history(r.folder), read_scores(r.folder), all_settings(r.config)) for r in records]
     sides = [results / "runs" / "small_lm" / f"{model}-default" for model in ("softmax", "dagpam")]
     return read, [csv_table(found) for found in read_aggregates(results)], compare(*sides)
 

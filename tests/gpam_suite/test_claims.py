@@ -7,18 +7,23 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from record_factory import add_config, add_document_scores, make_record, painted, store
+from runs import composed
 from scipy import integrate, special, stats
 
 from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import p_number
+from gpam_suite.config.compose import identity
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import Record
 from gpam_suite.records.lines import append_history
+from gpam_suite.report import page
 from gpam_suite.report.claims import claim_parts, render_claims, verdicts
 from gpam_suite.report.page import build
 from gpam_suite.report.panels.alignment import by_length, sentences
@@ -431,7 +436,28 @@ def test_on_which_side_of_no_gain_a_bound_is_can_be_seen(metric, low, wanted):
     assert gain_with_interval(metric, Difference(0.3, low, 0.6 - low, "by hand")) == wanted
 
 
-def test_no_verdict_before_the_planned_seeds(tmp_path):
+def test_runs_of_other_sizes_under_a_plans_name_get_no_verdict_of_it(tmp_path, caplog):
+    """But are compared like any runs of somebody's own."""
+    experiment(tmp_path, seven(EFFECT))
+    build(tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert re.search(
+        r"lm_ptb is the name of a plan, whose runs have [\w.]+ .*, and these .*: they get no verdict", text
+    )
+    assert "they get no verdict" in caplog.text and "Difference over seeds" in text
+    assert not list(tmp_path.glob("*/lm_ptb-claim.md")) and not list(tmp_path.glob("comparisons/*"))
+
+
+@pytest.mark.parametrize("name", ["lm_ptb", "multi30k_de_en"])
+def test_what_a_plans_experiment_trains_is_of_the_plan(name):
+    for words, said in (([], None), (["fairseq.model.dropout=0.4"], "fairseq.model.dropout 0.[12], and these 0.4")):
+        config = OmegaConf.to_container(OmegaConf.create(identity(composed(f"experiment={name}", *words))))
+        found = page.unlike_its_plan(SimpleNamespace(experiment=name, reference=SimpleNamespace(config=config)))
+        assert found is None if said is None else re.search(said, found)
+
+
+def test_no_verdict_before_the_planned_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "unlike_its_plan", lambda _: None)
     assert found_in(tmp_path) is None
     found = experiment(tmp_path, seven(EFFECT)[:6])
     assert found.verdict is None and len(found.comparisons[0].seeds) == 6
@@ -442,8 +468,8 @@ def test_no_verdict_before_the_planned_seeds(tmp_path):
     (table,) = rendered(tmp_path / "untrained").values()  # more seeds change nothing
     assert "| – | none: not trained | no [2.00 %] |" in table
     build(tmp_path)
-    page, of_all = (tmp_path / "README.md").read_text(), (tmp_path / "tables" / "lm_ptb.csv").read_text()
-    assert "Difference" not in page and "No difference is shown yet of dagpam_trainable" in page
+    text, of_all = (tmp_path / "README.md").read_text(), (tmp_path / "tables" / "lm_ptb.csv").read_text()
+    assert "Difference" not in text and "No difference is shown yet of dagpam_trainable" in text
     assert {line["difference"] for line in csv.DictReader(of_all.splitlines())} == {""}
 
 

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -94,10 +93,7 @@ def test_a_longer_training_is_named_after_its_updates_alone(part):
     """So that its row is the arm that ``configs/claims.yaml`` names."""
     words, *_ = evidence.overrides_of(PLAN[part]["multiruns"][0])
     as_usual = [word for word in words if "max_update" not in word]
-    longer, usual = (
-        table_settings(SimpleNamespace(config=OmegaConf.to_container(composed(*own), resolve=True)))
-        for own in (words, as_usual)
-    )
+    longer, usual = (table_settings(OmegaConf.to_container(composed(*own), resolve=True)) for own in (words, as_usual))
     changed = {key for key in longer | usual if longer.get(key) != usual.get(key) and names_a_row(key)}
     assert changed == {"fairseq.optimization.max_update"}
 

@@ -119,7 +119,7 @@ def _judged(folder: str, words: list[str], usual: list[Record]) -> str:
 
 def _differing(one: Record, other: Record) -> list[str]:
     """The settings in which two runs differ, the batch as tokens an update."""
-    sides = [all_settings(record) for record in (one, other)]
+    sides = [all_settings(record.config) for record in (one, other)]
     for settings in sides:
         settings[BATCH] = tokens_per_update(settings)
         for key in (MAX_TOKENS, UPDATE_FREQ):

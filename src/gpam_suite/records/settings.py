@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpam_suite.records.folder import Record
-
 MAX_TOKENS, UPDATE_FREQ = "fairseq.dataset.max_tokens", "fairseq.optimization.update_freq"
 BATCH = "tokens per update"
 """``max_tokens`` times ``update_freq``: how it is cut up belongs to the machine
@@ -52,9 +50,9 @@ def names_a_row(key: str) -> bool:
     return _NAMES_A_ROW.fullmatch(key) is not None
 
 
-def table_settings(record: Record) -> dict[str, Any]:
-    """Dotted name to value of all in the run's configuration that names its row or must be equal over the table."""
-    found = all_settings(record)
+def table_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted name to value of all in a run's configuration that names its row or must be equal over the table."""
+    found = all_settings(config)
     if batch := tokens_per_update(found):
         found[BATCH] = batch
     apart = [MAX_TOKENS, UPDATE_FREQ] if batch else []
@@ -68,9 +66,9 @@ def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
     return most * frequencies[0] if most and len(set(frequencies)) == 1 else None
 
 
-def all_settings(record: Record) -> dict[str, Any]:
-    """Dotted name to value of everything in the run's configuration."""
-    return {name: value for key, node in record.config.items() for name, value in _leaves(node, key)}
+def all_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted name to value of everything in a run's configuration."""
+    return {name: value for key, node in config.items() for name, value in _leaves(node, key)}
 
 
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:

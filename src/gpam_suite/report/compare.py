@@ -77,7 +77,7 @@ def compare(a: Path, b: Path) -> list[Section]:
         raise UsageError(f"A and B do not compare: {'; '.join(against)}. Name two of one protocol and data set.")
     sections = [
         Section("A and B", [line for side in sides for line in _told(side)]),
-        Section("Configuration", [_differing("Setting", sides, all_settings)]),
+        Section("Configuration", [_differing("Setting", sides, lambda record: all_settings(record.config))]),
         Section("Environment", [_differing("Fact", sides, _facts)]),
     ]
     a_row, b_row = (replace(side.row, label=f"{side.name} ({side.row.label})") for side in sides)
@@ -116,8 +116,8 @@ def _chosen(own: Side, other: Side) -> Side:
     """
     rows = own.rows
     if len(rows) > 1:
-        trained = [table_settings(row.records[0]) for row in other.rows]
-        rows = tuple(row for row in rows if table_settings(row.records[0]) in trained)
+        trained = [table_settings(row.records[0].config) for row in other.rows]
+        rows = tuple(row for row in rows if table_settings(row.records[0].config) in trained)
     if len(rows) != 1:
         held = "; ".join(f"{row.label} ({row.records[0].folder.name})" for row in own.rows)
         raise UsageError(
@@ -212,7 +212,7 @@ def _numbers(table: Aggregate) -> list[list[str]]:
 
 def _tokens_by(row: Row) -> set[str]:
     """What cuts the text of its runs into tokens."""
-    found = (all_settings(record).items() for record in row.records)
+    found = (all_settings(record.config).items() for record in row.records)
     return {f"{key}={value}" for settings in found for key, value in settings if key.startswith("preprocessing.")}
 
 

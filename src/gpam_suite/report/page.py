@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
+import yaml
+
 from gpam.errors import UsageError
 from gpam_suite.common.files import refuse_other_page, safe_name, write_atomically, write_files
 from gpam_suite.common.markup import inert
@@ -14,6 +16,7 @@ from gpam_suite.config.identity import CONFIG
 from gpam_suite.inside import store
 from gpam_suite.records import archives
 from gpam_suite.records.folder import RECORD
+from gpam_suite.records.settings import table_settings
 from gpam_suite.report import figures, perturbed_section
 from gpam_suite.report.claims import render_claims
 from gpam_suite.report.panels import theory
@@ -23,6 +26,7 @@ from gpam_suite.report.provenance import experiment_notes
 from gpam_suite.report.tables import render_tables, short_table
 from gpam_suite.report.tuning_grid import tuning
 from gpam_suite.stats.aggregate import read_comparable
+from gpam_suite.stats.claim import read_claims
 from gpam_suite.stats.finding import findings, held_back
 from gpam_suite.stats.perturbed import find
 from gpam_suite.stats.rows import Aggregate
@@ -79,8 +83,11 @@ def build(results: Path) -> list[Path]:
     read, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
-    said = findings(results, read)
-    found = [held_back(one, said) for one in read]
+    others = {one.experiment: reason for one in read if (reason := unlike_its_plan(one))}
+    for reason in others.values():
+        log.warning(reason)
+    said = findings(results, [one for one in read if one.experiment not in others])
+    found = [one if one.experiment in others else held_back(one, said) for one in read]
     files: dict[Path, str | bytes] = {**render_tables(results, found), **render_claims(results, read, said)}
     parts = [_INTRODUCTION, *([] if found or left_out else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
@@ -91,7 +98,8 @@ def build(results: Path) -> list[Path]:
         return [plot.markdown(path, f"{plot.name} of {experiment}") for path, plot in drawn.items()]
 
     for one in found:
-        parts += [*_head(one), *_unended(results, one)]
+        reason = others.get(one.experiment)
+        parts += [*_head(one), *_unended(results, one), *([f"{inert(reason)}.\n"] if reason else [])]
         try:
             parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
         except UsageError as error:  # a damaged history or analysis, which no table reads
@@ -118,6 +126,22 @@ def build(results: Path) -> list[Path]:
             path.unlink(missing_ok=True)
     write_atomically(before, "".join(f"{path.relative_to(results).as_posix()}\n" for path in sorted(files)))
     return written
+
+
+def unlike_its_plan(found: Aggregate) -> str | None:
+    """Why runs that have the name of a claim's experiment are none of its plan: a setting that the published ones have
+    otherwise. None where there is no such setting, or no such claim."""
+    if found.experiment not in read_claims():
+        return None
+    published = yaml.safe_load((PUBLISHED / "configurations.yaml").read_text(encoding="utf-8"))
+    own, plans = (table_settings(one) for one in (found.reference.config, published.get(found.experiment, {})))
+    for key in sorted(own.keys() & plans.keys()):
+        if own[key] != plans[key]:
+            return (
+                f"{found.experiment} is the name of a plan, whose runs have {key} {plans[key]}, and these {own[key]}: "
+                "they get no verdict of the plan; experiment_name= names runs of your own"
+            )
+    return None
 
 
 def _head(found: Aggregate) -> list[str]:

@@ -41,7 +41,7 @@ def aggregate(records: list[Record]) -> Aggregate:
             of their configurations that names no row; options that differ between seeds), or a seed was run twice.
     """
     records = sorted(records, key=lambda record: (record["model"], record["overrides_label"], record["seed"]))
-    settings = {record: table_settings(record) for record in records}
+    settings = {record: table_settings(record.config) for record in records}
     _refuse_mixed(settings)
     usual, changes = _changes(settings)
     groups: dict[tuple[str, str], list[Record]] = {}

@@ -120,6 +120,6 @@ def at_equal_work(row: Row, other: Row) -> Lead | None:
 
 def _rate_falls(row: Row) -> float | None:
     """The update at which a schedule that holds its rate begins to lower it."""
-    settings = all_settings(row.finished[0])
+    settings = all_settings(row.finished[0].config)
     phases = settings.get("fairseq.lr_scheduler.phase_ratio")
     return phases and (phases[0] + phases[1]) * settings["fairseq.optimization.max_update"]

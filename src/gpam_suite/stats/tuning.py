@@ -53,7 +53,7 @@ run that did not finish."""
 
 
 def _setting(record: Record, options: str) -> Setting:
-    settings = all_settings(record)
+    settings = all_settings(record.config)
     if missing := [key for key in (_LR, _DROPOUT) if key not in settings]:
         raise UsageError(
             f"{record.folder / CONFIG} says no {missing[0]}, which is what was tuned: restore it, or remove the folder"
@@ -74,7 +74,7 @@ def _options(records: list[Record]) -> dict[Record, str]:
     """Of each run the options of its model that differ between the runs of that model; empty where none does."""
     found = {}
     for model in dict.fromkeys(record["model"] for record in records):
-        runs = {record: all_settings(record) for record in records if record["model"] == model}
+        runs = {record: all_settings(record.config) for record in records if record["model"] == model}
         keys = sorted({key for settings in runs.values() for key in settings if key.startswith("model.")})
         differ = [key for key in keys if len({str(settings.get(key)) for settings in runs.values()}) > 1]
         for record, settings in runs.items():
@@ -112,7 +112,7 @@ def best(found: Grid, model: str) -> Setting | None:
 
 def tokens_seen(record: Record, updates: int) -> int:
     """By a run in so many updates; 0 where its configuration does not say how many an update has."""
-    return (tokens_per_update(all_settings(record)) or 0) * updates
+    return (tokens_per_update(all_settings(record.config)) or 0) * updates
 
 
 def _epochs(record: Record) -> int:
@@ -129,7 +129,7 @@ def grids_of(records: Iterable[Record]) -> dict[tuple[str, str], dict[Length, Gr
     """Label of a data set and recipe to length of training to what was found; softmax comes before the other models."""
     runs: dict[tuple[str, str], dict[int, list[Record]]] = {}
     for record in sorted(records, key=lambda record: record["model"] != BASELINE):
-        updates = all_settings(record).get("fairseq.optimization.max_update", 0)
+        updates = all_settings(record.config).get("fairseq.optimization.max_update", 0)
         tokens = tokens_seen(record, updates) or updates
         lengths = runs.setdefault((record["dataset_label"], record["recipe"]), {})
         lengths.setdefault(tokens, []).append(record)
