@@ -52,21 +52,17 @@ def observed(model: nn.Module, arguments: dict[str, Tensor]) -> Observation:
     attention: dict[str, dict[str, Any]] = {}
     streams: dict[str, list[Tensor]] = {}
     with contextlib.ExitStack() as hooks:
+        hold = hooks.enter_context
         for path, module in model.named_modules():
             stack, _, place = path.partition(".layers.")
-            added = []
             if isinstance(module, GPAMMultiheadAttention):
                 own = attention[path] = {"module": module}
-                added = [
-                    module.mechanism.register_forward_pre_hook(ask_for_weights, with_kwargs=True),
-                    module.mechanism.register_forward_hook(partial(_keep_weights, own), with_kwargs=True),
-                    module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True),
-                ]
+                hold(module.mechanism.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
+                hold(module.mechanism.register_forward_hook(partial(_keep_weights, own), with_kwargs=True))
+                hold(module.register_forward_pre_hook(partial(_keep_tokens, own), with_kwargs=True))
             elif stack in ("encoder", "decoder") and place.isdecimal():
                 stream = streams.setdefault(stack, [])
-                added = [module.register_forward_hook(partial(_keep_stream, stream), with_kwargs=True)]
-            for hook in added:
-                hooks.enter_context(hook)
+                hold(module.register_forward_hook(partial(_keep_stream, stream), with_kwargs=True))
         model(**arguments)
     return Observation(streams, {path: Seen(**own) for path, own in attention.items()})
 

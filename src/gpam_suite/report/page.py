@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import yaml
@@ -128,13 +130,19 @@ def build(results: Path) -> list[Path]:
     return written
 
 
+@cache
+def _published_configurations() -> dict[str, dict[str, Any]]:
+    """One an experiment."""
+    return yaml.safe_load((PUBLISHED / "configurations.yaml").read_text(encoding="utf-8"))
+
+
 def unlike_its_plan(found: Aggregate) -> str | None:
     """Why runs that have the name of a claim's experiment are none of its plan: a setting that the published ones have
     otherwise. None where there is no such setting, or no such claim."""
     if found.experiment not in read_claims():
         return None
-    published = yaml.safe_load((PUBLISHED / "configurations.yaml").read_text(encoding="utf-8"))
-    own, plans = (table_settings(one) for one in (found.reference.config, published.get(found.experiment, {})))
+    published = _published_configurations().get(found.experiment, {})
+    own, plans = (table_settings(one) for one in (found.reference.config, published))
     for key in sorted(own.keys() & plans.keys()):
         if own[key] != plans[key]:
             return (

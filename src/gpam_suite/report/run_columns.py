@@ -10,7 +10,7 @@ from gpam_suite.records.lines import read_history
 from gpam_suite.records.metrics import METRICS
 from gpam_suite.stats.aggregate import model_label
 from gpam_suite.stats.curves import perplexity, scored_update
-from gpam_suite.stats.rows import Aggregate
+from gpam_suite.stats.rows import Aggregate, Row
 
 _KINDS, _LAMBDAS, _STACKS = ("query", "key", "value"), ("lambda_pos", "lambda_neg"), ("encoder", "decoder")
 _COLLAPSE = {
@@ -116,8 +116,10 @@ _OF_A_MODEL = {
 """Columns of ``comparisons.csv`` that belong together, and what they mean."""
 
 
-def _value(record: Record, place: str) -> Any:
+def _value(record: Record, row: Row, place: str) -> Any:
     first, *rest = place.split(".")
+    if first == "overrides_label":  # with what of the row's training is not as usual
+        return row.overrides_label
     if first == "gradient_norms":
         return mean_of(record.at(first), *rest)
     if first == "scored_update":
@@ -135,10 +137,10 @@ def _value(record: Record, place: str) -> Any:
 def run_rows(aggregates: Sequence[Aggregate], analyses: Mapping[Any, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row for each run; ``analyses`` maps a run's folder to what ``make analyse`` found in it."""
     rows = []
-    for record, options in _runs(aggregates):
+    for record, row in _runs(aggregates):
         streams = analyses.get(record.folder, {}).get("streams", {})
         inside = [streams[stack][name][-1] if stack in streams else None for stack in _STACKS for name in _COLLAPSE]
-        own = {name: _value(record, place) for name, (_, place) in _FIELDS.items()} | {"options": options}
+        own = {name: _value(record, row, place) for name, (_, place) in _FIELDS.items()}
         rows.append(own | dict(zip(_INSIDE, inside, strict=True)))
     return rows
 
@@ -146,18 +148,18 @@ def run_rows(aggregates: Sequence[Aggregate], analyses: Mapping[Any, Mapping[str
 def curve_rows(aggregates: Sequence[Aggregate]) -> list[dict[str, Any]]:
     """A row for each validation of each run; where a resumed run came by an update twice, the later one."""
     rows = []
-    for record, options in _runs(aggregates):
-        own = {name: _value(record, _FIELDS[name][1]) for name in _OF_THE_RUN} | {"options": options}
-        points = {row["update"]: row for row in read_history(record.folder, "valid")}
+    for record, row in _runs(aggregates):
+        own = {name: _value(record, row, _FIELDS[name][1]) for name in _OF_THE_RUN}
+        points = {point["update"]: point for point in read_history(record.folder, "valid")}
         for point in points.values():
             known = point | {"token_perplexity": perplexity(point)}
             rows.append(own | {name: known.get(name) for name in _OF_A_VALIDATION})
     return rows
 
 
-def _runs(aggregates: Sequence[Aggregate]) -> list[tuple[Record, str]]:
-    """Every run and its options, by folders."""
-    runs = ((record, row.overrides_label) for one in aggregates for row in one.rows for record in row.records)
+def _runs(aggregates: Sequence[Aggregate]) -> list[tuple[Record, Row]]:
+    """Every run and its row, by folders."""
+    runs = ((record, row) for one in aggregates for row in one.rows for record in row.records)
     return sorted(runs, key=lambda run: run[0].folder)
 
 

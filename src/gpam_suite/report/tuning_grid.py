@@ -12,7 +12,7 @@ from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import Plot, logarithmic, some_panels
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.rows import BASELINE
-from gpam_suite.stats.tuning import FOLDER, Grid, Setting, best, read_grids, tokens_seen
+from gpam_suite.stats.tuning import FOLDER, Grid, Setting, best, is_complete, read_grids, tokens_seen
 
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ in any table of the recipe
 _ACROSS = 2  # panels of the figure
@@ -67,8 +67,8 @@ def _chosen(found: Grid, titles: list[str]) -> list[str]:
     said = []
     for model, setting in chosen.items():
         name = setting and ", ".join(f"{title.lower()} {setting.cells()[title]}" for title in titles)
-        tried = all(model in values for values in found.values())
-        said.append(f"{inert(model)}: {name or ('every run was lost' if tried else 'the grid is not complete')}")
+        missing = "every run was lost" if is_complete(found, model) else "the grid is not complete"
+        said.append(f"{inert(model)}: {name or missing}")
     table = [markdown([*titles, *models], rows)]
     return [*table, f"Best of {'; '.join(said)}.\n"] if said else table
 

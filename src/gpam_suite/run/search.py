@@ -88,14 +88,14 @@ def _options(cfg: DictConfig) -> dict[str, dict[str, float]]:
         default = getattr(options_of(cfg.model.attention), name)
         if isinstance(default, str):
             raise UsageError(f"search.options.{name}: it is no number; a multirun tries one by one what it may be")
-        for end in ("low", "high"):
-            try:
-                options_of(cfg.model.attention, {**known, name: type(default)(range_[end])})
-            except UsageError as error:
-                raise UsageError(f"search.options.{name}.{end}: {error}") from None
         whole = isinstance(default, int)
         if whole and not all(isinstance(range_.get(key), int) for key in ("low", "high", "step")):
             raise UsageError(f"search.options.{name}: got {range_}, wanted whole numbers, with a step")
+        for end in ("low", "high"):
+            try:
+                options_of(cfg.model.attention, {**known, name: range_[end]})
+            except UsageError as error:
+                raise UsageError(f"search.options.{name}.{end}: {error}") from None
     whole_number(cfg.trials, 1, "trials")
     return found
 

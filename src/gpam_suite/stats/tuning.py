@@ -102,9 +102,14 @@ def grid(records: list[Record]) -> Grid:
     return dict(sorted(found.items()))
 
 
+def is_complete(found: Grid, model: str) -> bool:
+    """Whether the model was run in every setting, though some run was lost."""
+    return all(model in values for values in found.values())
+
+
 def best(found: Grid, model: str) -> Setting | None:
     """The setting with the model's lowest validation perplexity; None until the model was run in all of them."""
-    if not all(model in values for values in found.values()):
+    if not is_complete(found, model):
         return None
     known = {setting: values[model] for setting, values in found.items() if values[model] is not None}
     return min(known, key=lambda setting: known[setting], default=None)
