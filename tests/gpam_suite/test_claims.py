@@ -51,6 +51,7 @@ from gpam_suite.stats.gate import gate, last_gain
 from gpam_suite.stats.over_seeds import Difference, equivalence
 
 EFFECT = math.log(108.26 / 106.38)
+BOTH = list(itertools.product(("softmax", "dagpam_trainable"), (1, 2)))
 
 
 def student_tail(t, freedom):
@@ -283,7 +284,7 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
     shown = f"{100 * claims.share_lower(lead.work.estimate):+.2f} % ["
     for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts
         table = unplanned_parts({"lm_ptb_long": aggregate}, said)[f"work-{plan}"]
-        assert shown in table and "three times as long: dagpam_trainable over Softmax" in table
+        assert shown in table and "three times as long, dropout 0.2: dagpam_trainable over Softmax" in table
     others = claim_parts({"lm_ptb_long": aggregate}, said)["others-lm_ptb_long"]
     assert f" | 1.20 | {shown}" in others and "Lead over Softmax at equal work [95 %]" in others
     back = curves.at_equal_work(softmax, row)  # u r below the first validation, and u behind the last, are left out
@@ -518,13 +519,13 @@ def test_seeds_beyond_the_plan_play_no_part(tmp_path):
 def stepped_down(*secondary):
     """Holm's p values, sorted, where the plan's other comparisons have p = 1."""
     raw = sorted(one.gain.p_value for one in secondary)
-    planned = claims.read_claims()["lm_ptb"].secondary
+    planned = claims.secondary_of("lm_ptb")
     return list(itertools.accumulate((min(1, (planned - index) * p) for index, p in enumerate(raw)), max))
 
 
 def test_an_arm_that_is_in_no_plan_counts_beside_the_planned_comparisons(tmp_path):
     sigmoid = [make_record(experiment="lm_ptb", model="sigmoid", value=96.0 + seed, seed=seed) for seed in (1, 2, 3)]
-    planned = claims.read_claims()["lm_ptb"].secondary
+    planned = claims.secondary_of("lm_ptb")
     for folder, more, counted in (("a", [], planned), ("b", sigmoid, planned + 1)):
         found = experiment(tmp_path / folder, seven(EFFECT), more=[*scaled(), *more])
         first = min(found.comparisons[1:], key=lambda one: one.gain.p_value)
@@ -552,7 +553,7 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
     whole, below = painted(claimed_gains(said))
     assert whole.get_xlim() == below.get_xlim()
-    assert behind.startswith("| Penn Treebank, 15 layers, three times as long, perplexity | – | 82.00 → 80.50 | +")
+    assert behind.startswith("| Penn Treebank, 15 layers, three times as long, dropout 0.2, perplexity | – | 82.00 → 80.50 | +")
     assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind
     assert sorted(one.holm for one in (part, *secondary)) == pytest.approx(stepped_down(part, *secondary))
 
@@ -846,7 +847,26 @@ def test_each_p_value_stands_in_its_column(tmp_path):
     assert own.against_effect.p_above < own.against_effect.p_value
     *_, line = parts_of(tmp_path, {"lm_ptb": found})["comparisons-lm_ptb"].splitlines()
     first, *others = (p_number(p) for p in (own.gain.p_value, own.against_effect.p_above, own.against_effect.p_value))
-    assert [cell.strip() for cell in line.split("|")[5:-1]] == [first, "primary", *others]
+    *cells, of_validation = (cell.strip() for cell in line.split("|")[5:-1])
+    assert cells == [first, "primary", *others] and line.split("|")[4].strip() == of_validation  # made as high above
+
+
+def test_a_gain_of_validation_is_of_the_scored_checkpoints(tmp_path):
+    """In translation as logged while it trained, where the lowest smoothed loss is; in language modelling as scored."""
+    made = [make_record(task="nmt", experiment="multi30k_de_en", model=model, seed=seed) for model, seed in BOTH]
+    for record in store(tmp_path, *made):
+        rows = {100: (3.0, 9.0), 200: (2.0, 8.0 if record["model"] == "softmax" else 7.0 + record["seed"] / 10)}
+        for update, (loss, perplexity) in rows.items():
+            row = {"update": update, "split": "valid", "loss_bits": loss, "token_perplexity": perplexity}
+            append_history(record.folder, row)
+    (own,) = findings(tmp_path, read_aggregates(tmp_path))["multi30k_de_en"].comparisons
+    assert own.validation.estimate == pytest.approx(np.mean([math.log(8 / (7 + seed / 10)) for seed in (1, 2)]))
+    as_scored = [make_record(experiment="lm_ptb", model=model, seed=seed) for model, seed in BOTH]
+    for record in as_scored:
+        record["metrics"]["valid_perplexity"] = 80.0 if record["model"] == "softmax" else 70.0 + record["seed"]
+    store(tmp_path, *as_scored)
+    wanted = np.mean([math.log(80 / (70 + seed)) for seed in (1, 2)])
+    assert found_in(tmp_path).comparisons[0].validation.estimate == pytest.approx(wanted)
 
 
 def test_a_lost_seed_is_left_out_of_both_sides(tmp_path):
@@ -929,6 +949,29 @@ def test_what_goes_with_the_score_stands_beside_what_is_inside(tmp_path):
     assert total.base == {} and total.difference is None
     (table,) = (text for path, text in rendered(tmp_path).items() if path.suffix == ".md")
     assert "+1.00 (p 0.001)" in table
+
+
+def test_what_goes_with_the_gain_is_ranked_over_arms(tmp_path):
+    """Six arms of three seeds, the better the longer their query gradients, but for the best two, which change places:
+    ``1 - 6 * 2 / (6 * 35)``. What fewer than five have is left out, and softmax is no arm."""
+    arms = ("dagpam_trainable", "gated", "neutreno", "attnscale", "non", "nap")
+    made = [
+        make_record(experiment="lm_ptb", seed=seed, value=100.0 + seed, gradient_norms={"query/a": 1.0 * seed})
+        for seed in range(1, 8)
+    ]
+    for place, model in enumerate(arms):
+        norm = {4: 5, 5: 4}.get(place, place)
+        for seed in range(1, 8 if model == "dagpam_trainable" else 4):
+            looked = {"gradient_norms": {"query/a": seed + 0.1 * norm}}
+            made.append(
+                make_record(experiment="lm_ptb", model=model, seed=seed, value=99.0 + seed - 3 * place, **looked)
+            )
+    store(tmp_path, *made)
+    (one,) = found_in(tmp_path).over_arms
+    assert (one.quantity, one.arms) == ("Gradient norm of the query projections", 6)
+    assert one.rho == pytest.approx(1 - 12 / 210)
+    (table,) = (text for path, text in rendered(tmp_path).items() if path.suffix == ".md")
+    assert "| Gradient norm of the query projections | 6 | +0.94 |" in table
 
 
 def test_a_seed_without_a_known_last_tenth_leaves_the_gate_open(tmp_path):

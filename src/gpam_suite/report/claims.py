@@ -14,13 +14,13 @@ from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
 from gpam_suite.report.tables import difference_cell, gain_text, gain_with_interval, short_table
-from gpam_suite.stats.claim import read_claims
+from gpam_suite.stats.claim import read_claims, secondary_of
 from gpam_suite.stats.curves import at_equal_work, scored_update
 from gpam_suite.stats.finding import NOT_TRAINED, Comparison, Finding, as_json, compared
 from gpam_suite.stats.over_seeds import difference
 from gpam_suite.stats.rows import Aggregate
 
-_OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table")
+_OF_A_WHOLE_CLAIM = ("comparisons", "scores", "second-test", "controls", "others", "inside-table", "over-arms")
 _STANDING = ["Here: softmax → daGPAM", "Gain [95 %]", "Verdict", "Trained? [last tenth]"]
 _TRAINED = {True: "yes", False: "no", None: "not known yet"}
 _WHAT = {
@@ -69,8 +69,8 @@ def _from_to(baseline: float, model: float) -> str:
 def claim_parts(shown: Mapping[str, Aggregate], said: Mapping[str, Finding]) -> dict[str, str]:
     """Of each claim ``claim-<experiment>``, how it stands; ``comparisons-``, all its tests; ``scores-``, its models;
     ``second-test-``, their scores on a second test set; ``controls-``, each beside softmax and the model;
-    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model.
-    ``shown`` is by experiment what may be :func:`compared`."""
+    ``others-``, those that are compared with softmax alone; ``inside-table-``, what is in softmax and the model;
+    ``over-arms-``, how it goes with the gains of all. ``shown`` is by experiment what may be :func:`compared`."""
     waits = {"claim": "No seed of softmax and the model is finished yet.\n"}
     waits |= dict.fromkeys(_OF_A_WHOLE_CLAIM, "Made when all seeds of the plan are there.\n")
     parts = {}
@@ -98,7 +98,8 @@ def _texts(found: Finding, shown: Aggregate) -> dict[str, str]:
     """By kind; more than the first where all seeds of the plan are there."""
     if not found.whole:
         return {"claim": _claim(found)}
-    whole = _tests(found), _scores(shown), _second_test(shown), _controls(found), _others(found, shown), _inside(found)
+    tests, looked = (_tests(found), _scores(shown), _second_test(shown)), (_inside(found), _over_arms(found))
+    whole = *tests, _controls(found), _others(found, shown), *looked
     return {"claim": _claim(found), **dict(zip(_OF_A_WHOLE_CLAIM, whole, strict=True))}
 
 
@@ -135,12 +136,13 @@ def _tests(found: Finding) -> str:
         f"{_WHAT[found.metric in IN_PERCENT]} p values are of t tests paired over the seeds that both have: "
         f"against no gain, against a gain of {effect} or more (below 0.05: excluded), and against one of that size in "
         "either direction (below 0.05: equivalent). Holm's correction is of the first alone, over all "
-        f"{found.claim.secondary} secondary comparisons of the plan{more}: one that is not made yet counts with "
-        "p = 1.\n"
+        f"{secondary_of(found.claim.family)} secondary comparisons of the plan{more}: one that is not made yet counts "
+        "with p = 1. The last column is of the same checkpoints, and was not planned.\n"
     )
     if found.claim.part_of:
         how = "Read like the table of its plan.\n"
     head = ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"]
+    head.append("By validation perplexity [95 %]")
     return f"{how}\n{markdown(head, [_row(found, one) for one in found.comparisons])}"
 
 
@@ -277,6 +279,18 @@ def _inside(found: Finding) -> str:
     return f"{how}\n{markdown(head, lines)}"
 
 
+def _over_arms(found: Finding) -> str:
+    """How what is inside models goes with their gains over softmax; nothing where too few arms are known."""
+    if not found.over_arms:
+        return ""
+    how = (
+        "Rank correlations over arms (Spearman): above 0 where arms that have more of it than softmax of the same "
+        "seeds gain more over it. Not planned; arms share seeds and mechanisms, so there is no p value.\n"
+    )
+    lines = [[one.quantity, str(one.arms), signed(one.rho)] for one in found.over_arms]
+    return f"{how}\n{markdown(['Over all arms', 'Arms', 'With the gain'], lines)}"
+
+
 def _standing(found: Finding) -> list[str]:
     """The scores, the gain with its interval, the verdict or what it waits for, and whether the models are trained."""
     trained, last = _TRAINED[found.gate.trained], found.gate.last_gain
@@ -308,4 +322,5 @@ def _row(found: Finding, one: Comparison) -> list[str]:
         _corrected(one),
         p_number(None if tests is None else tests.p_above),
         p_number(None if tests is None else tests.p_value),
+        MISSING if one.validation is None else gain_with_interval("test_perplexity", one.validation),
     ]

@@ -107,6 +107,6 @@ def search_curves(results: Path, without: Collection[str]) -> Plot | None:
     what = (
         "Validation perplexity per token during the search for a recipe: softmax alone, a line a setting, one seed "
         "each, where several were tried. Of those that are trained as long, the one that comes lowest is drawn full, "
-        "with its lowest number."
+        "with its lowest number. The tables below have the settings."
     )
     return Plot("search", what, 2.8 * down, paint)

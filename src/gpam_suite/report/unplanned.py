@@ -10,7 +10,7 @@ from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_text, gain_with_interval
 from gpam_suite.stats.claim import Claim, on_scale, read_claims
-from gpam_suite.stats.curves import at_equal_work, scored_update, validation
+from gpam_suite.stats.curves import at_equal_work, scored_validation, validation
 from gpam_suite.stats.finding import Finding
 from gpam_suite.stats.over_seeds import difference
 from gpam_suite.stats.rows import Aggregate, Row
@@ -120,7 +120,7 @@ def _by_other_scores(found: Finding, shown: Aggregate) -> str:
     rows = {row.arm: row for row in shown.rows}
     model = rows[claim.model]
     others = [shown.baseline, *(rows[arm] for arm in claim.controls if arm in rows)]
-    own, *base = (row.by_seed(_scored_validation) for row in (model, *others))
+    own, *base = (row.by_seed(scored_validation) for row in (model, *others))
     gains = {"Validation perplexity, of the scored checkpoint": [_gain(_PERPLEXITY, own, side) for side in base]}
     for metric in METRIC_LABEL:
         if shown.baseline.values(metric):
@@ -144,8 +144,3 @@ def _gain(metric: str, own: Mapping[int, float], base: Mapping[int, float]) -> s
 def _last_validation(record: Record) -> float | None:
     """Validation perplexity per token behind the last update."""
     return validation(record).get(record["updates"])
-
-
-def _scored_validation(record: Record) -> float | None:
-    """Validation perplexity per token of the checkpoint that is scored."""
-    return validation(record).get(scored_update(record))

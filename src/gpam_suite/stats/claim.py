@@ -37,6 +37,7 @@ class Claim:
     arms: dict[str, int] = field(default_factory=dict)
     schedules: list[tuple[str, str]] = field(default_factory=list)
     part_of: str | None = None
+    plan: str | None = None
     extension: dict[str, Any] | None = None
 
     @property
@@ -45,12 +46,15 @@ class Claim:
         return [(self.model, BASELINE), *self.schedules]
 
     @property
+    def family(self) -> str:
+        """What Holm's correction is over: the claims of one plan."""
+        return self.plan or self.part_of or self.experiment
+
+    @property
     def secondary(self) -> int:
-        """How many secondary comparisons the plan makes: of each arm with softmax, of the model with each control, of
-        pairs, and of the plan's parts, whose first comparison is one too."""
-        parts = [claim for claim in read_claims().values() if claim.part_of == self.experiment]
-        own = 2 * len(self.controls) + len(self.arms) + len(self.pairs)
-        return own + sum(1 + part.secondary for part in parts)
+        """How many secondary comparisons there are of it: of each arm with softmax, of the model with each control, of
+        pairs; of a part of a plan the first as well."""
+        return 2 * len(self.controls) + len(self.arms) + len(self.pairs) + bool(self.part_of)
 
     def is_planned(self, arm: str) -> bool:
         return arm in (BASELINE, self.model, *self.controls, *self.arms)
@@ -108,6 +112,11 @@ def as_shown(metric: str, gain: float) -> float:
 def on_scale(metric: str, value: float) -> float:
     """The scale of gains: ``-ln`` of a perplexity, other scores turned so that more is better."""
     return -math.log(value) if metric in IN_PERCENT else turned(metric, value)
+
+
+def secondary_of(family: str) -> int:
+    """How many secondary comparisons all claims of a family make."""
+    return sum(claim.secondary for claim in read_claims().values() if claim.family == family)
 
 
 @cache

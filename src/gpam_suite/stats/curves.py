@@ -57,6 +57,12 @@ def scored_update(record: Record) -> int | None:
     return None if best is None else best["update"]
 
 
+def scored_validation(record: Record) -> float | None:
+    """Validation perplexity of the scored checkpoint: as the test set was scored, in language modelling; in
+    translation per token, as while it trained."""
+    return record["metrics"].get("valid_perplexity") or validation(record).get(scored_update(record))
+
+
 def learning_curve(row: Row) -> Curve | None:
     """The curve over the finished seeds, at the updates all of them validated at; None below two such updates."""
     seeds = [validation(record) for record in row.finished]

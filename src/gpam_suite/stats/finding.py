@@ -2,17 +2,18 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.inside import store
-from gpam_suite.stats.claim import Claim, on_scale, read_claims
+from gpam_suite.stats.claim import Claim, on_scale, read_claims, secondary_of
+from gpam_suite.stats.curves import scored_validation
 from gpam_suite.stats.gate import Gate, gate
-from gpam_suite.stats.inside_claim import QuantityInside, Weights, inside, weights
-from gpam_suite.stats.over_seeds import Difference, Equivalence, difference, equivalence, holm, summarise
+from gpam_suite.stats.inside_claim import OverArms, QuantityInside, Weights, inside, over_arms, weights
+from gpam_suite.stats.over_seeds import CONFIDENCE, Difference, Equivalence, difference, equivalence, holm, summarise
 from gpam_suite.stats.rows import Aggregate, Row
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE, SECONDARY = "supported", "contradicted", "inconclusive", "none: secondary"
@@ -23,8 +24,9 @@ NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether tr
 @dataclass(frozen=True)
 class Comparison:
     """``model`` against ``other``: over the seeds that both finished the mean score of each, and the gains by seed;
-    their mean and its test against no gain, and those against ``D`` on either side. ``holm`` is the p value of a
-    secondary comparison, corrected over all of its plan; None of the primary."""
+    their mean and its test against no gain, and those against ``D`` on either side. ``validation``, which no plan has,
+    is the gain in ``ln PPL`` of the scored checkpoints on the validation set. ``holm`` is the p value of a secondary
+    comparison, corrected over all of its plan; None of the primary."""
 
     model: str
     other: str
@@ -34,12 +36,19 @@ class Comparison:
     gain: Difference
     spread: float | None
     against_effect: Equivalence | None
+    validation: Difference | None
     primary: bool
     holm: float | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(self.gains)
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is a difference at the five percent level, of a secondary comparison after the correction."""
+        p_value = self.gain.p_value if self.primary else self.holm
+        return p_value is not None and p_value < 1 - CONFIDENCE
 
     def gains_more_than(self, other: "Comparison") -> tuple[tuple[int, ...], Difference] | None:
         """The seeds that both have, and by how much it gains more in them than ``other``; None without such seeds."""
@@ -51,7 +60,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Finding:
     """All that is said of a claim. The first comparison is that of its model with softmax; until that has the plan's
-    seeds, ``verdict`` is None and ``inside`` and ``weights`` are empty. The others are left out until their arm has its
+    seeds, ``verdict`` is None and what is inside models is empty. The others are left out until their arm has its
     own."""
 
     claim: Claim
@@ -62,6 +71,7 @@ class Finding:
     comparisons: tuple[Comparison, ...]
     inside: tuple[QuantityInside, ...]
     weights: tuple[Weights, ...]
+    over_arms: tuple[OverArms, ...]
 
     @property
     def whole(self) -> bool:
@@ -120,21 +130,23 @@ def _finding(results: Path, claim: Claim, there: Mapping[str, Aggregate]) -> Fin
     pairs = [(claim.model, control) for control in claim.controls] + claim.pairs
     others = [(row, baseline) for row in arms]
     others += [(named[one], named[other]) for one, other in pairs if one in named and other in named]
-    found = [_compare(claim, planned.metric, *pair) for pair in others]
+    made = (primary, *filter(None, (_compare(claim, planned.metric, *pair) for pair in others)))
     trained = gate(baseline, _references(results, claim, there))
     whole = all(_whole(row, claim.seeds) for row in both)
     said = (SECONDARY if claim.part_of else verdict(primary, trained)) if whole else None
     shown = [baseline, model, *arms]
     analyses = store.read_runs(results, [record for row in shown for record in row.finished]) if whole else {}
+    gains = {named[one.model]: one.gain.estimate for one in made if one.other == baseline.arm}
     return Finding(
         claim=claim,
         metric=planned.metric,
         effect=claim.effect(planned.metric),
         verdict=said,
         gate=trained,
-        comparisons=(primary, *filter(None, found)),
+        comparisons=made,
         inside=inside(analyses, planned, model) if whole else (),
         weights=weights(analyses, shown),
+        over_arms=over_arms(analyses, baseline, gains) if whole else (),
     )
 
 
@@ -174,6 +186,7 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
         return None
     one, two = ({seed: on_scale(metric, found[seed]) for seed in seeds} for found in (of_model, of_other))
     gains = {seed: one[seed] - two[seed] for seed in seeds}
+    logs = [_of_validation(side, seeds) for side in (row, other)]
     return Comparison(
         model=row.arm,
         other=other.arm,
@@ -183,25 +196,31 @@ def _compare(claim: Claim, metric: str, row: Row, other: Row, primary: bool = Fa
         gain=difference(one, two),
         spread=summarise(list(gains.values())).sd,
         against_effect=equivalence(one, two, claim.effect(metric)),
+        validation=difference(*logs) if all(logs) else None,
         primary=primary,
     )
 
 
+def _of_validation(row: Row, seeds: Collection[int]) -> dict[int, float]:
+    """``-ln PPL`` of the scored checkpoints, on the validation set."""
+    known = row.by_seed(scored_validation).items()
+    return {seed: on_scale("test_perplexity", value) for seed, value in known if seed in seeds}
+
+
 def _corrected(said: Mapping[str, Finding]) -> dict[str, Finding]:
-    """With Holm's correction over all secondary comparisons of a plan, those of a claim and of its parts: one that is
-    not made yet, or never can be, counts with p = 1, so what joins later hardly moves the others. What is compared and
-    was not planned counts beside them."""
+    """With Holm's correction over all secondary comparisons of a plan, those of all its claims: one that is not made
+    yet, or never can be, counts with p = 1, so what joins later hardly moves the others. What is compared and was not
+    planned counts beside them."""
     families: dict[str, dict[tuple[str, int], float | None]] = {}
     unplanned: Counter[str] = Counter()
     for name, found in said.items():
         if found.whole:
             tests = {(name, index): one.gain.p_value for index, one in enumerate(found.comparisons) if not one.primary}
-            plan = found.claim.part_of or name
-            families.setdefault(plan, {}).update(tests)
-            unplanned[plan] += found.unplanned
-    for plan, tests in families.items():
-        missing = read_claims()[plan].secondary + unplanned[plan] - len(tests)
-        tests |= {(plan, -index): None for index in range(1, missing + 1)}
+            families.setdefault(found.claim.family, {}).update(tests)
+            unplanned[found.claim.family] += found.unplanned
+    for family, tests in families.items():
+        missing = secondary_of(family) + unplanned[family] - len(tests)
+        tests |= {(family, -index): None for index in range(1, missing + 1)}
     corrected = {key: p_value for family in families.values() for key, p_value in holm(family).items()}
     return {
         name: replace(

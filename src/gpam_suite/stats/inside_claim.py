@@ -1,5 +1,5 @@
 """What happens inside the trained models of a claim: what the rows of weights of every arm sum to, what is inside
-softmax's and the model's, and whether any of it goes with the score of a run."""
+softmax's and the model's, and whether any of it goes with the score, over runs and over arms."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -101,18 +101,57 @@ def inside(analyses: Mapping[Path, Analysis], aggregate: Aggregate, row: Row) ->
     """What is inside the runs of ``row``, beside softmax's; ``analyses`` has what ``make analyse`` found, by the folder
     of a run."""
     rows = aggregate.baseline, row
-    records = [record for one in rows for record in one.finished]
-    known = {record: _quantities(record, analyses.get(record.folder)) for record in records}
+    of_base, of_row = (_by_seed(one, analyses) for one in rows)
     scores = [
         {seed: turned(aggregate.metric, score) for seed, score in one.values(aggregate.metric).items()} for one in rows
     ]
     found = []
-    for quantity in next(iter(known.values())):
-        base, own = (one.by_seed(lambda record, quantity=quantity: known[record][quantity]) for one in rows)
+    for quantity, own in of_row.items():
+        base = of_base[quantity]
         if own:
             going = tuple(rank_correlation(*both) for both in zip((base, own), scores, strict=True))
             found.append(QuantityInside(quantity, base, own, difference(own, base) if base else None, going))
     return holm_corrected(found)
+
+
+@dataclass(frozen=True)
+class OverArms:
+    """Spearman's ``rho`` over ``arms``: above 0 where arms that have more of a quantity than softmax gain more over it.
+    No p value: many arms share their seeds, or are one mechanism."""
+
+    quantity: str
+    arms: int
+    rho: float
+
+
+def over_arms(analyses: Mapping[Path, Analysis], baseline: Row, gains: Mapping[Row, float]) -> tuple[OverArms, ...]:
+    """Of each quantity that softmax has too, and :data:`ENOUGH_RUNS` arms or more; ``gains`` are those over softmax,
+    and a quantity is read as they are, over the seeds that an arm and softmax both finished."""
+    of_softmax = _by_seed(baseline, analyses)
+    more = {
+        row: {
+            quantity: difference(values, of_softmax[quantity]).estimate
+            for quantity, values in _by_seed(row, analyses).items()
+            if values and of_softmax[quantity]
+        }
+        for row in gains
+    }
+    found = []
+    for quantity in of_softmax:
+        arms = [row for row in gains if quantity in more[row]]
+        sides = [more[row][quantity] for row in arms], [gains[row] for row in arms]
+        if len(arms) >= ENOUGH_RUNS and min(len(set(side)) for side in sides) > 1:
+            found.append(OverArms(quantity, len(arms), float(stats.spearmanr(*sides).statistic)))
+    return tuple(found)
+
+
+def _by_seed(row: Row, analyses: Mapping[Path, Analysis]) -> dict[str, dict[int, float]]:
+    """Of each quantity what is known of it in the row's runs."""
+    known = {record: _quantities(record, analyses.get(record.folder)) for record in row.finished}
+    return {
+        quantity: row.by_seed(lambda record, quantity=quantity: known[record][quantity])
+        for quantity in next(iter(known.values()), {})
+    }
 
 
 def rank_correlation(values: Mapping[int, float], scores: Mapping[int, float]) -> RankCorrelation | None:

@@ -39,9 +39,9 @@ def claimed_gains(said: Mapping[str, Finding]) -> Plot | None:
     far = any(_is_far(found, one) for found in said.values() for one in found.against_baseline)
     beyond = "A mean far outside is a number at the edge. " if far else ""
     what = (
-        "What each seed of a model gains over softmax (open marks), their mean (bar) and its 95 % interval (line). "
-        "Black: the primary comparison; grey: secondary ones, their intervals not corrected for how many they are: one "
-        "above zero may still not be shown. "
+        "What each seed of a model gains over softmax (round marks), their mean (bar) and its 95 % interval (line). "
+        "Black: the primary comparison; grey: secondary ones. Intervals are not corrected for how many they are; full "
+        "marks: the difference is shown, of secondary ones after the correction. "
         f"{beyond}{FROM_RECORDS}"
     )
     return Plot("claimed-gains", what, 0.7 + sum(0.28 * count + 0.75 for count in lines), paint)
@@ -58,7 +58,8 @@ def _panel(axes: Axes, found: Finding) -> None:
             at = {"transform": axes.get_yaxis_transform(), "ha": "left" if left else "right", "va": "center"}
             axes.text(0.01 if left else 0.99, index, said, color=colour, fontsize=7, **at)
             continue
-        axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor="none", markeredgecolor=colour, markersize=4)
+        face = colour if one.shown else "none"
+        axes.plot(seeds, [index + 0.14] * len(seeds), "o", markerfacecolor=face, markeredgecolor=colour, markersize=4)
         axes.plot([mean], [index - 0.14], "|", color=colour, markersize=9, markeredgewidth=2)
         if one.gain.low is not None:
             ends = [as_shown(found.metric, end) for end in (one.gain.low, one.gain.high)]

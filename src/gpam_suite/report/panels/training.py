@@ -40,8 +40,8 @@ def trainings(aggregate: Aggregate, said: Finding, name: str) -> Plot | None:
 
     what = (
         f"{said.claim.title}. Validation during training: mean (line) and range (band) over seeds; a mark is a "
-        "validation. Left: the perplexity; a curve is flat at its end where the learning rate has fallen. Right: by "
-        f"how much it is below softmax's of the same seed. {FROM_RECORDS}"
+        "validation. Left: the perplexity. Right: by how much it is below softmax's of the same seed; a table's gains "
+        f"are of the test set and the checkpoints that are scored. {FROM_RECORDS}"
     )
     return Plot(name, what, 3.4, paint)
 
