@@ -79,9 +79,9 @@ def visible_gpus() -> int:
 
 
 def torch_sees_a_gpu() -> bool:
-    """Not so with a build of torch for processors, or a driver that is too old."""
-    asked = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
-    return subprocess.run(asked, check=False).returncode == 0
+    """Not so with a build of torch for processors, a driver that is too old, or a GPU that is."""
+    asked = [sys.executable, "-c", "import torch; (torch.ones(1, device='cuda') + 1).item()"]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
 
 def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[str]) -> str | None:

@@ -56,9 +56,9 @@ from gpam_fairseq.trainer.memory import keep_memory
 keep_memory()
 from gpam.attention.backends import calibration
 print("setup:", calibration.main())'
-if nvidia-smi -L >/dev/null 2>&1 && ! "$venv/bin/python" -c 'import torch; torch.cuda.is_available() or exit(1)'; then
-  echo "setup: there is a GPU that this build of torch does not see; its driver may be older than the build wants" \
-    "(nvidia-smi says its version): remove $venv, and call make setup TORCH_INDEX=ADDRESS with what PyTorch's page 'Get" \
+if nvidia-smi -L >/dev/null 2>&1 && ! "$venv/bin/python" -c 'import torch; (torch.ones(1, device="cuda") + 1).item()' 2>/dev/null; then
+  echo "setup: there is a GPU that this build of torch cannot use; it, or its driver, may be older than the build wants" \
+    "(nvidia-smi says the driver's version): remove $venv, and call make setup TORCH_INDEX=ADDRESS with what PyTorch's page 'Get" \
     "Started' has after --index-url for that driver"
 fi
 touch "$venv/.installed"

@@ -208,6 +208,17 @@ def test_claims_about_the_weights(case):
     assert facts.formula and facts.source and facts.row_sum and facts.weight_range
 
 
+@every_case
+def test_sums_of_what_is_learned_are_not_rounded_in_bfloat16(case):
+    """As ``1 + lambda+``, which in it moves in steps of 1/128. nap's rows know only whether they have a sum."""
+    half = Called(case).mechanism.bfloat16()
+    exact = copy.deepcopy(half).double()
+    for found, wanted in zip(*((one.row_sum(), *one.weight_range()) for one in (half, exact)), strict=True):
+        if found is not None:
+            sides = (torch.as_tensor(side, dtype=torch.float64) for side in (found, wanted))
+            assert_close(*sides, rtol=1e-6, atol=1e-6)
+
+
 @every_name
 def test_facts_say_where_it_stands(case):
     name, _ = case

@@ -388,7 +388,8 @@ def test_help_names_commands_and_options(arguments, code, capfd):
 
 
 def test_a_process_for_each_device_has_the_plugin_and_the_fast_step(lines, tmp_path):
-    """Two, as fairseq starts them where two GPUs are seen; here they are said to be, and the processes use the CPU."""
+    """Two, as fairseq starts them where two GPUs are seen; here they are said to be, and the processes use the CPU.
+    Started again they go on."""
     program = """
 import runpy, sys, torch
 torch.cuda.device_count = lambda: 2
@@ -400,9 +401,10 @@ runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
         "distributed_backend": "gloo",
         "ddp_backend": "legacy_ddp",
     }
-    arguments = toy.train_arguments(lines, tmp_path, "gpam_lm", attention="dagpam", max_update=3, **several)
-    for fast in ("1", "0"):
-        own = {"save_dir": tmp_path / fast, "distributed_init_method": f"file://{tmp_path / 'meeting'}{fast}"}
+    arguments = toy.train_arguments(lines, tmp_path, "gpam_lm", attention="dagpam", **several)
+    for fast, updates in (("1", 3), ("1", 5), ("0", 3)):
+        meeting = tmp_path / f"meeting{fast}{updates}"
+        own = {"save_dir": tmp_path / fast, "max_update": updates, "distributed_init_method": f"file://{meeting}"}
         ran = subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments), *toy.flags(own)],
             check=False,
@@ -414,7 +416,8 @@ runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
         assert "training on 2 devices" in ran.stderr
         assert (tmp_path / fast / "backends.json").is_file() == (fast == "1")
         state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / fast / "checkpoint_last.pt"))
-        assert state["optimizer_history"][-1]["num_updates"] == 3
+        assert state["optimizer_history"][-1]["num_updates"] == updates
+        assert (f"Loaded checkpoint {own['save_dir']}" in ran.stderr) == (updates == 5)
 
 
 def test_as_a_program(parallel, tmp_path):

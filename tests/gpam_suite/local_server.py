@@ -16,6 +16,7 @@ class Served:
     files: dict[str, bytes] = field(default_factory=dict)
     cut: dict[str, list[int]] = field(default_factory=dict)  # path to how many bytes each coming answer is cut after
     ranges: bool = True
+    always: int | None = None  # an error that answers every request
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of every request
     address: str = ""
 
@@ -36,8 +37,8 @@ def serving(**files: bytes) -> Iterator[Served]:
             wanted = self.headers.get("Range")
             served.asked.append((self.path, wanted))
             content = served.files.get(self.path)
-            if content is None:
-                self.send_error(404)
+            if served.always or content is None:
+                self.send_error(served.always or 404)
                 return
             begin = 0
             if wanted and served.ranges:

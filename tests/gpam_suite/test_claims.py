@@ -553,7 +553,9 @@ def test_a_part_of_a_plan_has_no_verdict_and_is_corrected_with_the_rest(tmp_path
     assert said["lm_ptb_long"].verdict == SECONDARY and not part.primary
     whole, below = painted(claimed_gains(said))
     assert whole.get_xlim() == below.get_xlim()
-    assert behind.startswith("| Penn Treebank, 15 layers, three times as long, dropout 0.2, perplexity | – | 82.00 → 80.50 | +")
+    assert behind.startswith(
+        "| Penn Treebank, 15 layers, three times as long, dropout 0.2, perplexity | – | 82.00 → 80.50 | +"
+    )
     assert f", p = {part.holm:.3f} corrected, 3 seeds | {SECONDARY} |" in behind
     assert sorted(one.holm for one in (part, *secondary)) == pytest.approx(stepped_down(part, *secondary))
 

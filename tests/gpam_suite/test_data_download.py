@@ -212,6 +212,18 @@ def test_a_server_without_ranges_is_read_from_the_beginning(tmp_path, server):
     got(tmp_path, archive(f"{server.address}/a.bin"))
 
 
+def test_a_server_that_refuses_every_range_is_asked_once_more_and_given_up(tmp_path, server):
+    server.always = 416
+    with pytest.raises(UsageError, match="could not be had"):
+        got(tmp_path, archive(f"{server.address}/a.bin"))
+    assert server.asked == [("/a.bin", None)]
+    folder = tmp_path / "downloads" / "set"
+    (folder / "a.bin.part").write_bytes(b"x" * 10)
+    with pytest.raises(UsageError, match="could not be had"):
+        got(tmp_path, archive(f"{server.address}/a.bin"))
+    assert server.asked[1:] == [("/a.bin", "bytes=10-"), ("/a.bin", None)]
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_part_that_is_as_long_as_the_file_or_longer_is_thrown_away(tmp_path, server, times):
     folder = tmp_path / "downloads" / "set"

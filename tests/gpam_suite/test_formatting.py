@@ -25,8 +25,6 @@ from gpam_suite.common import formatting
         (formatting.count(39_469_056.0), "39,469,056"),
         (formatting.p_value(0.0004), "p < 0.001"),
         (formatting.p_value(0.0312), "p = 0.031"),
-        (formatting.exact(1 / 3), "0.333333"),
-        (formatting.exact(None), ""),
         (formatting.plural(2, "seed"), "2 seeds"),
         (formatting.listed([1, 2, 1]), "1, 2"),
         (formatting.listed([]), "–"),

@@ -50,6 +50,18 @@ def test_no_mechanism_is_complained_about(name, causal, padded):
     assert torch.equal(state, torch.get_rng_state()), "a random number was drawn"
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("gain", [1.0, 3.0])
+def test_rounded_rows_of_unbounded_weights_are_not_complained_about(dtype, gain):
+    """Their sums are rounded as their weights are; a sum that is wrong is still named."""
+    mechanism = build("nap", Site(16, 2, role="cross"), {}).to(dtype)
+    torch.nn.init.constant_(mechanism.gain, gain)
+    given = tensors(sources=300, dtype=dtype)
+    assert complaint(mechanism, **given) is None
+    mechanism.row_sum = lambda: 30.0
+    assert "a row's sum is off by" in complaint(mechanism, **given)
+
+
 def test_the_longest_sentence_is_looked_at(monkeypatch):
     mechanism, given, seen, right = build("dagpam", Site(16, 2), {}), tensors(), [], DaGPAM.weights
     monkeypatch.setattr(DaGPAM, "weights", lambda self, q, k, **masks: seen.append(q) or right(self, q, k, **masks))

@@ -56,6 +56,11 @@ def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(hidden, float("-inf")), dim=-1).masked_fill(~visible, 0)
 
 
+def wide(value: float | Tensor) -> float | Tensor:
+    """A number, or a learned one in float32 or wider: half precision would round a sum such as ``1 + lambda``."""
+    return value.to(torch.promote_types(value.dtype, torch.float32)) if isinstance(value, Tensor) else value
+
+
 def per_head(value: float | Tensor) -> float | Tensor:
     """A number, or a tensor of one or ``heads`` elements shaped to scale ``[batch, heads, target, source]``."""
     return value.reshape(-1, 1, 1) if isinstance(value, Tensor) else value

@@ -125,7 +125,8 @@ def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list
     for entry in known:
         stacks.setdefault(entry.module, stack_of(entry.role, entry.path))
     made: dict[nn.Module, nn.Module] = {}
-    with torch.random.fork_rng(devices=[]):
+    devices = {entry.module.out_proj.weight.device for entry in known}
+    with torch.random.fork_rng(devices=[device for device in devices if device.type == "cuda"]):
         for (old, (role, _)), place in zip(stacks.items(), places(list(stacks.values())), strict=True):
             shape = {
                 "dropout": old.dropout,

@@ -2,7 +2,7 @@
 
 import contextlib
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,13 @@ def steps() -> Iterator[None]:
         yield
 
 
-def distributed_main(*arguments: Any) -> None:
+def distributed_main(index: int, main: Callable[..., Any], cfg: Any, options: dict[str, Any]) -> None:
     """fairseq's function of this name, which a process for one of several GPUs begins with.
 
     Such a process has nothing of the one that started it, not even the plugin, without which fairseq cannot be
     imported; that it looks for this function here brings both.
     """
+    cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True  # fairseq's broadcast needs to unpickle a class of its own
     started = multiprocessing.parent_process() is not None
     with steps() if started else contextlib.nullcontext():
-        _stock(*arguments)
+        _stock(index, main, cfg, options)

@@ -73,13 +73,6 @@ def p_value(value: float | None) -> str:
     return number if value is None else f"p {number}" if value < 0.001 else f"p = {number}"
 
 
-def exact(value: float | int | str | None) -> str:
-    """For CSV: six significant digits (fewer differ between machines than are shown), empty for None."""
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def plural(number_of: int, singular: str) -> str:
     """``1 seed``, ``2 seeds``."""
     return f"{number_of} {singular}{'' if number_of == 1 else 's'}"

@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
     import torch
 
     found = {"python": platform.python_version()}
-    for package in (*PACKAGES, *(["triton"] if torch.version.cuda else [])):
+    for package in (*PACKAGES, *(["triton", "apex"] if torch.version.cuda else [])):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -129,9 +129,9 @@ def csv_table(aggregate: Aggregate) -> str:
     return csv_text(six_digits(comparisons(aggregate)))
 
 
-def six_digits(lines: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
-    """The lines with their numbers as text of six significant digits."""
-    return [{name: formatting.exact(value) for name, value in line.items()} for line in lines]
+def six_digits(lines: Iterable[Line]) -> list[Line]:
+    """The lines with their floats as text of six significant digits: fewer differ between machines than are shown."""
+    return [{name: f"{one:.6g}" if isinstance(one, float) else one for name, one in line.items()} for line in lines]
 
 
 def csv_text(lines: Sequence[dict[str, Any]]) -> str:

@@ -61,6 +61,8 @@ def main(folder: Path, data: Path) -> None:
     own = fairseq_config(cfg)
     fill_paths(own, folder, prepared)
     own.common.no_progress_bar = True
+    if "use_old_adam" in own.optimizer:
+        own.optimizer.use_old_adam = True  # else fairseq takes apex's where that is installed, and no record would show
     _distribute(own, cfg)
     last = checkpoint_of(folder, "last")
     done = _updates(read_checkpoint(last)) if last.is_file() else 0
@@ -72,6 +74,7 @@ def main(folder: Path, data: Path) -> None:
         if rank() == 0:
             cut_history(folder, done)
         _train(own, folder, fast(cfg))
+    peak = _gpu_peak()  # of the training alone; that of a processor's memory cannot be read apart
     if rank() > 0:
         return
     evaluated_from = time.monotonic()
@@ -102,7 +105,7 @@ def main(folder: Path, data: Path) -> None:
         "updates": _updates(trained),
         "train_seconds": float(trained["extra_state"]["previous_training_time"]),
         "evaluate_seconds": time.monotonic() - evaluated_from,
-        "peak_bytes": _peak_bytes() if trains else None,  # that of an evaluation alone would be no training's
+        "peak_bytes": (peak or _process_peak()) if trains else None,  # an evaluation's would be no training's
         "fast_products": products.state().told,
         "attention_backends": str(calibration.current()),
         "checksums": checksums(prepared, best, folder),
@@ -189,10 +192,13 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         stop_now("training has come to its end, and was saved")
 
 
-def _peak_bytes() -> int:
-    """Peak memory of the GPU where one was used, else of this process."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return torch.cuda.max_memory_allocated()
+def _gpu_peak() -> int:
+    """Most memory of the GPU that was in use till now, in bytes; 0 where none was."""
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+
+
+def _process_peak() -> int:
+    """The same of this process, in the machine's memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -38,6 +38,7 @@ FILL = 0.85
 generated CLDR pairs and 0.83 on Multi30k, with batches of 1,024."""
 LAUNCHES_A_BATCH, LAUNCHES_AN_UPDATE = 6, 10
 """Operations for each parameter tensor: of the forward and backward pass, and of clipping and fairseq's Adam."""
+_EXCHANGED = 2**28  # gradients, at most, that legacy_ddp copies to exchange them
 SPECIAL_SYMBOLS, VOCABULARY_MULTIPLE = 4, 8  # of fairseq's dictionary
 
 
@@ -265,11 +266,12 @@ def price(work: Workload, device: Device, devices: int, utilisation: float, doll
     seconds = max(arithmetic, launches)
     hours = (seconds * work.updates + work.flops_per_token / 3 * work.validation_tokens / reached) / 3600
     tokens = work.tokens_per_update / devices / batches
+    exchanged = min(total, _EXCHANGED) * (2 if half else 4) if devices > 1 else 0
     return Price(
         devices=devices,
         tokens_per_second=work.tokens_per_update / seconds,
         hours=hours,
-        state_bytes=total * (20 if half else 16),
+        state_bytes=total * (20 if half else 16) + exchanged,
         activation_bytes=tokens * (work.saved * (2 if half else 4) + 12 * work.logits),
         dollars=None if dollars is None else dollars * hours * devices,
         starts_operations=launches > arithmetic,

@@ -37,7 +37,9 @@ class AffineSoftmax(Mechanism):
         visible = masks.visible(q, k)
         attention = parts.masked_softmax(masks.scores(q, k), visible)
         weights = softmax * attention + uniform * parts.uniform(visible, attention)
-        return weights if identity is None else weights + identity * parts.own_key(visible, attention)
+        if identity is not None:
+            weights = weights + identity * parts.own_key(visible, attention)
+        return weights.to(q.dtype)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights or self.active_dropout or call.masks.attn_mask is not None:
@@ -50,7 +52,7 @@ class AffineSoftmax(Mechanism):
         output = output + uniform * _mean_of_visible(v, q.shape[2], padding, causal)
         if identity is not None:
             output = output + identity * own_value(v, q.shape[2], padding)
-        return output, None
+        return output.to(v.dtype), None
 
 
 def _without_padding(v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

@@ -18,6 +18,7 @@ control for daGPAM. At the start it is softmax. Parameters, their start and drop
 import torch
 from torch import Tensor, nn
 
+from gpam.attention import parts
 from gpam.attention.facts import Facts
 from gpam.attention.mechanisms.affine import AffineSoftmax
 from gpam.attention.options import NoOptions
@@ -43,4 +44,5 @@ class AttnScale(AffineSoftmax):
 
     @property
     def factors(self) -> tuple[None, Tensor, Tensor]:
-        return None, 1 + self.scale, -self.scale
+        scale = parts.wide(self.scale)
+        return None, 1 + scale, -scale

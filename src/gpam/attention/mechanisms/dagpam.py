@@ -169,15 +169,16 @@ class DaGPAM(Mechanism):
         """The factor of ``P+``: ``1 + lambda+``, or ``lambda+`` in the plain reading."""
         if self.options.lambdas == "trainable_convex":
             return 1 - self.weight_neg
-        return 1 + self.lambda_pos if self.options.combination == "one_plus" else self.lambda_pos
+        lambda_pos = parts.wide(self.lambda_pos)
+        return 1 + lambda_pos if self.options.combination == "one_plus" else lambda_pos
 
     @property
     def weight_neg(self) -> float | Tensor:
         """The factor of ``P-``: ``-lambda-``. A convex one is ``sigmoid(4 mixture)``: at a half it moves as fast as a
         learned lambda does, whose place the number takes."""
         if self.options.lambdas == "trainable_convex":
-            return torch.sigmoid(4 * self.mixture)
-        return -(self.lambda_pos if self.options.lambdas == "trainable_equal" else self.lambda_neg)
+            return torch.sigmoid(4 * parts.wide(self.mixture))
+        return -parts.wide(self.lambda_pos if self.options.lambdas == "trainable_equal" else self.lambda_neg)
 
     def negative_query(self, q: Tensor) -> Tensor:
         """``Q^- = ReLU(Q) W_Q^-``, head by head."""
@@ -195,7 +196,8 @@ class DaGPAM(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         positive, negative = self.branches(q, k, masks)
-        return parts.per_head(self.weight_pos) * positive + parts.per_head(self.weight_neg) * negative
+        weights = parts.per_head(self.weight_pos) * positive + parts.per_head(self.weight_neg) * negative
+        return weights.to(q.dtype)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         if call.need_weights and not self.active_dropout:

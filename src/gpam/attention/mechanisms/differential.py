@@ -66,9 +66,8 @@ class Differential(Mechanism):
     @property
     def share(self) -> Tensor:
         """``lambda``, a tensor of no dimensions."""
-        first = torch.exp((self.lambda_q1 * self.lambda_k1).sum())
-        second = torch.exp((self.lambda_q2 * self.lambda_k2).sum())
-        return first - second + self.lambda_init
+        q1, k1, q2, k2 = map(parts.wide, (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2))
+        return torch.exp((q1 * k1).sum()) - torch.exp((q2 * k2).sum()) + self.lambda_init
 
     def row_sum(self) -> Tensor:
         return 1 - self.share

@@ -62,8 +62,8 @@ class GFSA(Mechanism):
     @property
     def factors(self) -> tuple[float, Tensor, Tensor]:
         """The factors of ``I``, ``A`` and ``A^2``."""
-        order = self.options.gfsa_order
-        return self.options.gfsa_identity, 1 + (2 - order) * self.high_order, (order - 1) * self.high_order
+        order, high = self.options.gfsa_order, parts.wide(self.high_order)
+        return self.options.gfsa_identity, 1 + (2 - order) * high, (order - 1) * high
 
     def row_sum(self) -> Tensor:
         return sum(self.factors)
@@ -77,7 +77,7 @@ class GFSA(Mechanism):
         visible = masks.visible(q, k)
         attention = parts.masked_softmax(masks.scores(q, k), visible)
         weights = first * attention + second * attention @ attention
-        return weights + identity * parts.own_key(visible, attention)
+        return (weights + identity * parts.own_key(visible, attention)).to(q.dtype)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         q, k, v = call.finite_at_padding().tensors
@@ -106,7 +106,7 @@ class GFSA(Mechanism):
         if self.options.gfsa_identity:
             own = parts.own_key(visible, attention).sum(-1, keepdim=True)  # 0 where that key is hidden
             output = output + identity * own * own_value(v, q.shape[2], None)
-        return output, self._weights(q, k, call.masks) if call.need_weights else None
+        return output.to(v.dtype), self._weights(q, k, call.masks) if call.need_weights else None
 
 
 def _refuse_missing_rows(q: Tensor, k: Tensor) -> None:

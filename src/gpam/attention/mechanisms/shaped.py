@@ -20,6 +20,7 @@ target has no own position: it keeps softmax.
 import torch
 from torch import Tensor, nn
 
+from gpam.attention import parts
 from gpam.attention.facts import Facts
 from gpam.attention.mechanisms.affine import AffineSoftmax
 from gpam.attention.options import NoOptions
@@ -50,4 +51,5 @@ class Shaped(AffineSoftmax):
 
     @property
     def factors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.identity, self.attention, -self.center
+        identity, attention, center = map(parts.wide, (self.identity, self.attention, self.center))
+        return identity, attention, -center

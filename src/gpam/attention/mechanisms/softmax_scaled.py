@@ -59,10 +59,10 @@ class SoftmaxScaled(Softmax):
         self.lambda_neg = nn.Parameter(torch.full(shape, _START))
 
     def row_sum(self) -> Tensor:
-        return 1 + self.lambda_pos - self.lambda_neg
+        return 1 + parts.wide(self.lambda_pos) - parts.wide(self.lambda_neg)
 
     def weight_range(self) -> tuple[Tensor, Tensor]:
         return bounds_of_sum(self.row_sum())
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
-        return parts.per_head(self.row_sum()) * super()._weights(q, k, masks)
+        return (parts.per_head(self.row_sum()) * super()._weights(q, k, masks)).to(q.dtype)

@@ -183,7 +183,8 @@ def _get(url: str, part: Path, had: int) -> None:
     if had:
         headers["Range"] = f"bytes={had}-"
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-        if response.status_code == requests.codes.range_not_satisfiable:  # none is missing, or it is another file
+        refused = response.status_code == requests.codes.range_not_satisfiable
+        if had and refused:  # none is missing, or it is another file
             return _get(url, part, 0)
         response.raise_for_status()
         if not response.headers.get("content-range", "").startswith(f"bytes {had}-"):

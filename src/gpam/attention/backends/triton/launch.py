@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
 # of more: what compiles for a Hopper GPU into its registers and shared memory.
 SHORT = {2: (128, 64), 4: (64, 32)}
 WIDEST = 128  # a head, at most
+WIDE_FLOAT32_SHARED = 192 << 10  # bytes that the backward pass of float32 heads wider than 64 takes
 _LOG2_E = math.log2(math.e)
 
 
@@ -39,7 +40,7 @@ class Blocks:
 
 def blocks(width: int, dtype: torch.dtype, backward: bool) -> Blocks:
     """By what compiles for a Hopper GPU (sm_90) with few spilled registers, but for float32 heads wider than 64, whose
-    backward pass also wants more shared memory (192 KiB) than smaller GPUs have. Never timed on one."""
+    backward pass also wants :data:`WIDE_FLOAT32_SHARED`, more than smaller GPUs have. Never timed on one."""
     if dtype == torch.float32:
         return Blocks(32, 32, 4, 1)
     if width <= 64:
@@ -78,6 +79,17 @@ def _refuse(problem: Problem) -> None:
     widest = max(problem.queries[0].shape[-1], values.shape[-1])
     if widest > WIDEST:
         raise UsageError(f"backend 'triton' takes heads of at most {WIDEST}, got {widest}; use backend='auto'")
+    if values.is_cuda and problem.dropout > 0 and torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "backend 'triton' draws dropout at each call, and a CUDA graph would repeat one draw; use backend='auto'"
+        )
+    if values.is_cuda and values.dtype == torch.float32 and widest > 64:
+        shared = torch.cuda.get_device_properties(values.device).shared_memory_per_block_optin
+        if shared < WIDE_FLOAT32_SHARED:
+            raise UsageError(
+                f"backend 'triton' wants {WIDE_FLOAT32_SHARED >> 10} KiB of shared memory for float32 heads wider than "
+                f"64, this GPU has {shared >> 10}; use backend='auto', or half precision"
+            )
 
 
 @dataclass(frozen=True)
