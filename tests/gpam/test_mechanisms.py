@@ -365,7 +365,8 @@ def test_low_precision_is_close(case, dtype, tolerance):
     with torch.no_grad():
         output, _ = rough(given, key_padding_mask=mask, causal=True)
         wanted, _ = exact(given.map(torch.Tensor.double), key_padding_mask=mask, causal=True)
-    assert output.dtype == dtype
+        again, weights = rough(given, key_padding_mask=mask, causal=True, need_weights=True)
+    assert output.dtype == again.dtype == weights.dtype == dtype
     error = (output.double() - wanted)[~mask].norm() / wanted[~mask].norm()
     assert error < tolerance, error
 

@@ -59,6 +59,7 @@ def test_kernels_compile_for_a_gpu(tmp_path):
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert len(said["sizes"]) == 5 and all(size > 0 for size in said["sizes"].values())
+    assert len(said["shared"]) == 4 and all(taken <= most for taken, most in said["shared"].values()), said["shared"]
     assert said["alone"]  # importing the mechanisms does not import what needs triton
 
 

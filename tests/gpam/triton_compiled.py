@@ -1,5 +1,6 @@
 """Compiles the Triton kernels for a Hopper GPU (compute capability 9.0), which needs none, with all that they can do
-and in the sizes that they are launched in; prints the cubins' sizes."""
+and in the sizes that they are launched in; prints the cubins' sizes, and what the widest backward passes take of the
+shared memory of such a GPU and of a smaller one (8.9)."""
 
 import inspect
 import json
@@ -17,9 +18,10 @@ from gpam.attention.backends.triton import launch  # noqa: E402  (after the look
 
 FULL = {"TWO": True, "TWO_KEYS": True, "CAUSAL": True, "PADDED": True, "DROPOUT": True, "DROP_SUM": False}
 FLOAT32 = ("WEIGHTS", "LSE", "DELTA")
+SHARED = {90: 227 << 10, 89: 99 << 10}  # compute capability: bytes that one program may have
 
 
-def compiled_bytes(kernel, dtype: str, constants: dict[str, object], warps: int = 4, stages: int = 1) -> int:
+def compiled(kernel, dtype: str, constants: dict[str, object], warps: int = 4, stages: int = 1, arch: int = 90):
     names = list(inspect.signature(kernel.fn).parameters)
     summed = ("DQ0", "DQ1") if kernel is kernels_long.backward else ()  # atomics in float32
 
@@ -36,16 +38,24 @@ def compiled_bytes(kernel, dtype: str, constants: dict[str, object], warps: int 
     signature = {name: kind(name) for name in names}
     source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in used.items()})
     options = {"num_warps": warps, "num_stages": stages}
-    return len(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["cubin"])
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
 
 
 longest, _ = launch.SHORT[2]
-found = {"delta": compiled_bytes(kernels_long.delta, "bf16", {"DV": 64, "ROWS": 64})}
+found = {"delta": compiled(kernels_long.delta, "bf16", {"DV": 64, "ROWS": 64})}
 for backward in (False, True):
     name = "backward" if backward else "forward"
-    tiles = launch.blocks(64, torch.bfloat16, backward), launch.Blocks(longest, longest, 8, 1)
+    tiles = launch.blocks(64, torch.bfloat16, backward, SHARED[90]), launch.Blocks(longest, longest, 8, 1)
     for module, dtype, tile in zip((kernels_long, kernels_short), ("bf16", "fp16"), tiles, strict=True):
         sizes = {"D": 64, "DV": 64, "ROWS": tile.rows, "KEYS": tile.keys}
         kernel = getattr(module, name)
-        found[f"{module.__name__} {name}"] = compiled_bytes(kernel, dtype, FULL | sizes, tile.warps, tile.stages)
-json.dump({"sizes": found, "alone": alone}, sys.stdout)
+        found[f"{module.__name__} {name}"] = compiled(kernel, dtype, FULL | sizes, tile.warps, tile.stages)
+shared = {}
+for arch, most in SHARED.items():
+    for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        tile = launch.blocks(128, dtype, True, most)
+        sizes = FULL | {"D": 128, "DV": 128, "ROWS": tile.rows, "KEYS": tile.keys}
+        made = compiled(kernels_long.backward, name, sizes, tile.warps, tile.stages, arch)
+        shared[f"{arch} {name}"] = (made.metadata.shared, most)
+sizes = {name: len(made.asm["cubin"]) for name, made in found.items()}
+json.dump({"sizes": sizes, "shared": shared, "alone": alone}, sys.stdout)

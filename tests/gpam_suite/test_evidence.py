@@ -172,12 +172,6 @@ def test_parts_are_one_queue_and_are_looked_into_at_the_end(monkeypatch, tmp_pat
     assert {f"paths.data={tmp_path}/data", "paths.offline=True"} <= set(calls[-1])
 
 
-def test_models_are_a_text_or_a_list(tmp_path):
-    for models in ("softmax,dagpam", ["softmax", "dagpam"]):
-        cfg = config(tmp_path, plan={"some": {"multiruns": ["model=${primary}"]}}, models={"primary": models})
-        assert evidence.unresolved(cfg)["some"]["multiruns"] == ["model=softmax,dagpam"]
-
-
 def test_an_analysis_that_fails_is_told_when_all_runs_have_ended(tmp_path, monkeypatch):
     parts = plan(shown="3")
     del parts["shown"]["folder"]
@@ -193,7 +187,7 @@ def test_an_analysis_that_fails_is_told_when_all_runs_have_ended(tmp_path, monke
         ({"parts": []}, "parts: got none, wanted some of tune_ptb, "),
         ({"parts": ["tune_pt"]}, "wanted one of tune_ptb, .*; did you mean 'tune_ptb'"),
         ({"jobs": 0}, "jobs: got 0"),
-        ({"models": {"primary": None}}, r"models\.primary: got None, wanted a list"),
+        ({"plan": {"some": {"multiruns": None}}}, r"plan\.some\.multiruns: got None, wanted a list"),
         ({"parts": ["ptb", "ptb_wide"]}, "ptb_wide waits for what tune_ptb_wide finds"),
     ],
 )

@@ -130,14 +130,10 @@ def evidence(cfg: DictConfig) -> None:
 
 
 def unresolved(cfg: DictConfig) -> dict[str, dict]:
-    """The plan with its lists of models filled in; interpolations of a run's own configuration are left to the run."""
+    """The plan; interpolations of a run's own configuration are left to the run."""
     plan = OmegaConf.to_container(mapping(cfg.plan, "plan"), resolve=False)
     for own, part in plan.items():
-        lines = several(mapping(part, f"plan.{own}").get("multiruns"), f"plan.{own}.multiruns")
-        for name, models in cfg.models.items():
-            chosen = models if isinstance(models, str) else ",".join(map(str, several(models, f"models.{name}")))
-            lines = [line.replace(f"${{{name}}}", chosen) for line in lines]
-        part["multiruns"] = lines
+        part["multiruns"] = several(mapping(part, f"plan.{own}").get("multiruns"), f"plan.{own}.multiruns")
     return plan
 
 

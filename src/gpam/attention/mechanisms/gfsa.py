@@ -76,7 +76,7 @@ class GFSA(Mechanism):
         _refuse_missing_rows(q, k)
         visible = masks.visible(q, k)
         attention = parts.masked_softmax(masks.scores(q, k), visible)
-        weights = first * attention + second * attention @ attention
+        weights = first * attention + second * (attention @ attention)
         return (weights + identity * parts.own_key(visible, attention)).to(q.dtype)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:

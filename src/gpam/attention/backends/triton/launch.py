@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 # of more: what compiles for a Hopper GPU into its registers and shared memory.
 SHORT = {2: (128, 64), 4: (64, 32)}
 WIDEST = 128  # a head, at most
-WIDE_FLOAT32_SHARED = 192 << 10  # bytes that the backward pass of float32 heads wider than 64 takes
+_HOPPER = 227 << 10  # bytes of shared memory that one program may have there
 _LOG2_E = math.log2(math.e)
 
 
@@ -38,14 +38,18 @@ class Blocks:
     stages: int
 
 
-def blocks(width: int, dtype: torch.dtype, backward: bool) -> Blocks:
-    """By what compiles for a Hopper GPU (sm_90) with few spilled registers, but for float32 heads wider than 64, whose
-    backward pass also wants :data:`WIDE_FLOAT32_SHARED`, more than smaller GPUs have. Never timed on one."""
+def blocks(width: int, dtype: torch.dtype, backward: bool, shared: int) -> Blocks:
+    """By what compiles for a Hopper GPU (sm_90) with few spilled registers, but for float32 heads wider than 64. Their
+    backward pass takes 192 KiB of shared memory, and 105 in half precision: where a program may have less (``shared``,
+    in bytes; of the GPUs that Triton knows at least 99 KiB) its tiles are smaller. Never timed on one."""
+    wide_backward = width > 64 and backward
     if dtype == torch.float32:
-        return Blocks(32, 32, 4, 1)
+        return Blocks(16, 16, 4, 1) if wide_backward and shared < 192 << 10 else Blocks(32, 32, 4, 1)
     if width <= 64:
         return Blocks(64, 64, 8, 2) if backward else Blocks(128, 64, 8, 3)
-    return Blocks(32, 64, 8, 2) if backward else Blocks(64, 64, 8, 2)
+    if wide_backward:
+        return Blocks(32, 64, 8, 2) if shared >= 106 << 10 else Blocks(32, 32, 8, 1)
+    return Blocks(64, 64, 8, 2)
 
 
 def attention(problem: Problem) -> Tensor:
@@ -83,13 +87,9 @@ def _refuse(problem: Problem) -> None:
         raise UsageError(
             "backend 'triton' draws dropout at each call, and a CUDA graph would repeat one draw; use backend='auto'"
         )
-    if values.is_cuda and values.dtype == torch.float32 and widest > 64:
-        shared = torch.cuda.get_device_properties(values.device).shared_memory_per_block_optin
-        if shared < WIDE_FLOAT32_SHARED:
-            raise UsageError(
-                f"backend 'triton' wants {WIDE_FLOAT32_SHARED >> 10} KiB of shared memory for float32 heads wider than "
-                f"64, this GPU has {shared >> 10}; use backend='auto', or half precision"
-            )
+    if values.is_cuda and (capability := torch.cuda.get_device_capability(values.device)) < (8, 0):
+        got = ".".join(map(str, capability))
+        raise UsageError(f"backend 'triton' needs compute capability 8.0, this GPU has {got}; use backend='auto'")
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Call:
         if self.short:
             cut = Blocks(_power_of_two(self.target), _power_of_two(self.source), 4 if self.source <= 32 else 8, 1)
         else:
-            cut = blocks(max(self.widths.values()), self.values.dtype, backward)
+            cut = blocks(max(self.widths.values()), self.values.dtype, backward, _shared_memory(self.values))
         sizes = {"ROWS": cut.rows, "KEYS": cut.keys, "num_warps": cut.warps, "num_stages": cut.stages}
         return self.widths | sizes, cut
 
@@ -157,6 +157,13 @@ class _Call:
             "DROPOUT": o.dropout > 0,
             "DROP_SUM": o.drop_sum,
         }
+
+
+def _shared_memory(tensor: Tensor) -> int:
+    """Bytes that one program may have where ``tensor`` is; in the interpreter as on a Hopper GPU."""
+    if not tensor.is_cuda:
+        return _HOPPER
+    return torch.cuda.get_device_properties(tensor.device).shared_memory_per_block_optin
 
 
 def _power_of_two(size: int) -> int:
