@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -160,7 +161,10 @@ class Runs:
             variables["SOAK_KILL"] = f"{kill.event}\t{kill.pattern}\t{kill.number}\t{int(kill.signal)}"
         command = [sys.executable, "-c", _PROGRAM, str(self.configuration(name))]
         with (self.base / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True)
+            hears = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # though a nohup has started the tests
+            process = subprocess.Popen(
+                command, env=variables, stdout=log, stderr=log, start_new_session=True, preexec_fn=hears
+            )
         try:
             yield process
         finally:

@@ -98,9 +98,16 @@ def _texts(found: Finding, shown: Aggregate) -> dict[str, str]:
     """By kind; more than the first where all seeds of the plan are there."""
     if not found.whole:
         return {"claim": _claim(found)}
-    tests, looked = (_tests(found), _scores(shown), _second_test(shown)), (_inside(found), _over_arms(found))
-    whole = *tests, _controls(found), _others(found, shown), *looked
-    return {"claim": _claim(found), **dict(zip(_OF_A_WHOLE_CLAIM, whole, strict=True))}
+    return {
+        "claim": _claim(found),
+        "comparisons": _tests(found),
+        "scores": _scores(shown),
+        "second-test": _second_test(shown),
+        "controls": _controls(found),
+        "others": _others(found, shown),
+        "inside-table": _inside(found),
+        "over-arms": _over_arms(found),
+    }
 
 
 def _claim(found: Finding) -> str:
