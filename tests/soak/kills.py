@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -24,12 +23,14 @@ from soak.bits import compared, differences, tables_differ
 from soak.parts import Figures
 
 _PROGRAM = """
+import signal
 import sys
 from pathlib import Path
 from omegaconf import OmegaConf
 from gpam_suite.run.command_line import guarded
 from gpam_suite.report.page import build
 from gpam_suite.run.run import run
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # though a nohup has started the tests
 def work():
     cfg = OmegaConf.load(sys.argv[1])
     run(cfg)
@@ -161,10 +162,7 @@ class Runs:
             variables["SOAK_KILL"] = f"{kill.event}\t{kill.pattern}\t{kill.number}\t{int(kill.signal)}"
         command = [sys.executable, "-c", _PROGRAM, str(self.configuration(name))]
         with (self.base / f"{name}.log").open("ab") as log:
-            hears = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # though a nohup has started the tests
-            process = subprocess.Popen(
-                command, env=variables, stdout=log, stderr=log, start_new_session=True, preexec_fn=hears
-            )
+            process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True)
         try:
             yield process
         finally:
