@@ -57,7 +57,7 @@ def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
 
 
 def wide(value: float | Tensor) -> float | Tensor:
-    """A number, or a learned one in float32 or wider: half precision would round a sum such as ``1 + lambda``."""
+    """A number, or a tensor in float32 or wider: half precision would round a sum such as ``1 + lambda``."""
     return value.to(torch.promote_types(value.dtype, torch.float32)) if isinstance(value, Tensor) else value
 
 

@@ -10,7 +10,7 @@ from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_text, gain_with_interval
 from gpam_suite.stats.claim import Claim, on_scale, read_claims
-from gpam_suite.stats.curves import at_equal_work, scored_validation, validation
+from gpam_suite.stats.curves import at_equal_work, validation
 from gpam_suite.stats.finding import Finding
 from gpam_suite.stats.over_seeds import difference
 from gpam_suite.stats.rows import Aggregate, Row
@@ -120,8 +120,11 @@ def _by_other_scores(found: Finding, shown: Aggregate) -> str:
     rows = {row.arm: row for row in shown.rows}
     model = rows[claim.model]
     others = [shown.baseline, *(rows[arm] for arm in claim.controls if arm in rows)]
-    own, *base = (row.by_seed(scored_validation) for row in (model, *others))
-    gains = {"Validation perplexity, of the scored checkpoint": [_gain(_PERPLEXITY, own, side) for side in base]}
+    leads = {one.other: one.validation for one in found.comparisons if one.model == claim.model}
+    of_validation = [
+        gain_with_interval(_PERPLEXITY, lead) if (lead := leads.get(row.arm)) else MISSING for row in others
+    ]
+    gains = {"Validation perplexity, of the scored checkpoint": of_validation}
     for metric in METRIC_LABEL:
         if shown.baseline.values(metric):
             gains[METRIC_LABEL[metric]] = [

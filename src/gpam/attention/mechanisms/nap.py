@@ -60,8 +60,8 @@ class NAP(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
-        wide = torch.promote_types(q.dtype, torch.float32)  # unscaled scores and their squares leave float16's range
-        scores = (q.to(wide) @ k.to(wide).transpose(-2, -1)).masked_fill(~visible, 0)
+        # Unscaled scores and their squares leave float16's range.
+        scores = (parts.wide(q) @ parts.wide(k).transpose(-2, -1)).masked_fill(~visible, 0)
         n = parts.visible_count(visible, scores)
         centred = (scores - scores.sum(-1, keepdim=True) / n).masked_fill(~visible, 0)
         variance = centred.square().sum(-1, keepdim=True) / n
