@@ -467,7 +467,7 @@ def test_no_verdict_before_the_planned_seeds(tmp_path, monkeypatch):
     assert "supported" not in table and "Against" not in table  # no look at six of seven
     experiment(tmp_path / "untrained", seven(EFFECT)[:6], last=0.02)
     (table,) = rendered(tmp_path / "untrained").values()  # more seeds change nothing
-    assert "| – | none: not trained | no [2.00 %] |" in table
+    assert "| – | none: not trained enough | no [2.00 %] |" in table
     build(tmp_path)
     text, of_all = (tmp_path / "README.md").read_text(), (tmp_path / "tables" / "lm_ptb.csv").read_text()
     assert "Difference" not in text and "No difference is shown yet of dagpam_trainable" in text

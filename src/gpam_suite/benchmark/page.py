@@ -46,7 +46,8 @@ A contender named like a mechanism is the suite's own, as a model would run it; 
 like force one backend. `stock`: fairseq's own model. `softmax-sdpa`: PyTorch's fused attention with the cheapest mask
 it takes; `softmax-fairseq`: the same with the dense mask that fairseq hands it; `naive`: every matrix materialised, the
 textbook formula; `dagpam-two-calls`: one fused call a branch; `differential-authors`: as in the authors' code. In the
-core daGPAM's negative query is given, as its map belongs to the projections; `dagpam-and-map` has both.
+core daGPAM's negative query is given, as its map belongs to the projections; `dagpam-and-map` has both. Of whole
+trainings `NAME-own-step` has fairseq's own training step (`GPAM_FAST=0`), `NAME` that of the plugin.
 
 Best softmax: the fastest softmax of any kind in the same case. Limit: the ratio to softmax that the count of matrix
 products allows without keeping N x N numbers (`src/gpam_suite/benchmark/counting.py`); of limit: that over the ratio to

@@ -18,7 +18,7 @@ from gpam_suite.stats.rows import Aggregate, Row
 
 SUPPORTED, CONTRADICTED, INCONCLUSIVE, SECONDARY = "supported", "contradicted", "inconclusive", "none: secondary"
 SUPPORTED_SMALLER = "supported, but smaller: a gain of the size claimed is excluded"
-NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained", "none: not known whether trained"
+NOT_TRAINED, TRAINING_UNKNOWN = "none: not trained enough", "none: not known whether trained"
 
 
 @dataclass(frozen=True)
