@@ -14,7 +14,7 @@ from gpam.analysis import lemmas, mean_cosine_similarity, negative_mass, residua
 from gpam.attention import names
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
-from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED
+from gpam_suite.evaluate.references import LOWER_CASED, TOKENISED
 from gpam_suite.inside import lemma_checks, measures
 from gpam_suite.inside.analyse import alignment, look
 from gpam_suite.inside.lemma_checks import bounds

@@ -14,8 +14,13 @@ from runs import run_here, tiny
 
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of
+from gpam_suite.config.fairseq_tree import fairseq_config
+from gpam_suite.data import prepare
+from gpam_suite.data.second_test import check_same_second_test, keep_second_test, second_test_checksum
+from gpam_suite.evaluate.limits import left_out
+from gpam_suite.evaluate.references import kind_of
 from gpam_suite.evaluate.rescore import evaluate_again
-from gpam_suite.evaluate.translation import Metrics, kind_of, translate_sentences
+from gpam_suite.evaluate.translation import Metrics, translate_sentences
 from gpam_suite.records.folder import HYPOTHESES, read_record
 from gpam_suite.run.run import run
 
@@ -30,6 +35,9 @@ TOKENISED = ["well , that &apos;s it .", "is it ?", "no stop at all", "dr. who p
         (TOKENISED, ["tokenised", "lower-cased"]),
         ([line.title() for line in TOKENISED], ["tokenised"]),
         ([line.lower() for line in RAW], ["lower-cased"]),
+        (["it is so .", "and then ..."] * 20, ["tokenised", "lower-cased"]),
+        (["It is so.", "Qui est-ce ?"] * 20, []),
+        (["Qui est-ce ?", "..."], []),
         (["12 . 3", "\u5b9e\u9a8c"], []),
         ([], []),
     ],
@@ -105,14 +113,16 @@ def test_a_second_test_set_is_read_and_scored_as_the_first_one(tmp_path):
     asked = {"run": str(folder_of(cfg)), "threads": 1, "evaluation": evaluation, "paths": cfg.paths}
     evaluate_again(OmegaConf.create(asked))
     (found,) = folder_of(cfg).glob("evaluations/*/evaluation.json")
-    assert json.loads(found.read_text())["protocol"]["second_test"] == "another"
+    protocol = json.loads(found.read_text())["protocol"]
+    assert (protocol["second_test"], len(protocol["second_test_checksum"])) == ("another", 64)
+    assert "second_test_checksum" not in record["protocol"]  # its configuration has them
     assert found.with_name("second_test.en").read_text() == (tmp_path / "text-nmt" / "train.en").read_text()
 
 
 @pytest.mark.parametrize(
     ("task", "files", "complaint"),
     [
-        ("lm", {"cs": "test.cs", "en": "test.en"}, "second_test=again is a translation, and local_lm is not"),
+        ("lm", {"cs": "test.cs", "en": "test.en"}, "evaluation.second_test: a lm run has no such option"),
         ("nmt", {"en": "test.en"}, "evaluation.second_test.cs is missing"),
         ("nmt", {"cs": "3", "en": "test.en"}, "evaluation.second_test.cs: got .*'mirror': 3.* wanted mirror"),
         ("nmt", {"cs": "test.cs", "en": "none.en"}, "none.en could not be had"),
@@ -126,12 +136,41 @@ def test_a_second_test_set_that_cannot_be_had_is_refused_before_training(tmp_pat
     assert not folder_of(cfg).exists()
 
 
+def test_a_second_test_set_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
+    cfg = tiny(tmp_path, *second_test(tmp_path / "text-nmt", cs="valid.cs", en="valid.en"), task="nmt")
+    keep_second_test(cfg, tmp_path)
+    check_same_second_test(cfg, tmp_path)
+    first, text = second_test_checksum(tmp_path), tmp_path / "text-nmt" / "valid.en"
+    text.write_text(text.read_text().replace("K", "L"))
+    with pytest.raises(UsageError, match=r"is finished, but evaluation.second_test.en has changed since"):
+        check_same_second_test(cfg, tmp_path)
+    keep_second_test(cfg, tmp_path)
+    assert second_test_checksum(tmp_path) != first
+    text.unlink()
+    check_same_second_test(cfg, tmp_path)
+    assert "cannot be compared" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["test.en", "valid.en"])
+def test_tokenised_references_of_translations_that_become_plain_text_are_refused(tmp_path, name):
+    second = second_test(tmp_path / "text-nmt", cs="valid.cs", en="valid.en")
+    cfg = tiny(tmp_path, "preprocessing.tokenizer=moses", *second, task="nmt")
+    text = Path(cfg.dataset.folder) / name
+    text.write_text("".join(f"{line} .\n" for line in text.read_text().splitlines()))
+    said = {"test.en": "the test set", "valid.en": "second_test=again"}[name]
+    with pytest.raises(
+        UsageError, match=f"the references of {said} are tokenised .*, and preprocessing.tokenizer=moses"
+    ):
+        run(cfg)
+    assert not folder_of(cfg).exists()
+
+
 def test_a_second_test_set_is_a_mapping(tmp_path):
     with pytest.raises(UsageError, match=r"evaluation\.second_test: got 'multi30k_2017', wanted a mapping"):
         run(tiny(tmp_path, "+evaluation.second_test=multi30k_2017", task="nmt"))
 
 
-def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path):
+def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path, caplog):
     long_test, long_second = ["word " * 40], ["word " * 60]
     lines = {"again.cs": long_second, "again.en": ["word"]}
     cfg = tiny(tmp_path, "preprocessing.bpe=none", "preprocessing.bpe_size=0", task="nmt")
@@ -157,6 +196,14 @@ def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path):
         with pytest.raises(UsageError, match=complaint):
             run(narrow)
         assert not folder_of(narrow).exists()
+    prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+    assert left_out(fairseq_config(cfg), prepared) == 0
+    cfg.fairseq.dataset.max_tokens = 100
+    assert left_out(fairseq_config(cfg), prepared) == 1
+    assert (
+        "1 of 121 training pairs are too long, and are left out: the lowest limit is fairseq.dataset.max_"
+        in caplog.text
+    )
 
 
 def test_beam_and_length_penalty_reach_the_search():

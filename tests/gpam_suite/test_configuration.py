@@ -127,6 +127,13 @@ def test_folder_names_the_options_that_differ():
         (["evaluation.max_tokens=abc"], "evaluation.max_tokens: got 'abc', wanted a whole number of at least 1"),
         (["dataset=cldr_de_en", "evaluation.beam=0"], "evaluation.beam: got 0, wanted a whole number of at least 1"),
         (["dataset=cldr_de_en", "evaluation.length_penalty=x"], "evaluation.length_penalty: got 'x', wanted a number"),
+        (
+            ["+evaluation.beam=3"],
+            "evaluation.beam: a lm run has no such option (checkpoint, max_tokens, context_window)",
+        ),
+        (["dataset=cldr_de_en", "+evaluation.lenght_penalty=1"], "no such option; did you mean 'length_penalty'?"),
+        (["++fairseq.task.add_bos_token=true"], "add_bos_token: got True, wanted false: a language model is evaluated"),
+        (["++fairseq.task.sample_break_mode=eos"], "sample_break_mode: got eos, wanted none: a language model is"),
         (["checks.attention_every=-1"], "checks.attention_every: got -1, wanted a whole number of at least 0"),
         (["recipe=laptop_nmt"], "recipe 'laptop_nmt' is for nmt and data set 'python_docs' is for lm"),
         (["model=dagpam", "model.lambda_pos=.inf"], "wanted a finite number"),

@@ -99,6 +99,13 @@ def test_tokens_of_a_line(options, language, line, wanted):
     assert Tokenizer(PLAIN | {"tokenizer": "moses"} | options, language).tokenize(line) == wanted
 
 
+@pytest.mark.parametrize("code", ["fr", "fr-CA", "fr_CA", "FR"])
+def test_moses_rules_of_a_language_are_those_of_its_regions(code):
+    french, line = Tokenizer(PLAIN | {"tokenizer": "moses"}, code), "L'homme d'aujourd'hui."
+    assert french.tokenize(line) == "L&apos; homme d&apos; aujourd&apos; hui ."
+    assert french.detokenize(french.tokenize(line)) == line
+
+
 @pytest.mark.parametrize(("line", "merges"), [("a <unk> b", []), ("ab", []), ("ab ab", ["a b</w>"])])
 def test_merges_end_where_no_pair_is_seen_twice(tmp_path, line, merges):
     options = PLAIN | {"bpe": "subword_nmt", "bpe_size": 9}

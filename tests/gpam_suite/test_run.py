@@ -34,7 +34,7 @@ from gpam_suite.data.store import atomic
 from gpam_suite.evaluate import language_model
 from gpam_suite.evaluate.language_model import passages, perplexity, score_language_model, token_nll
 from gpam_suite.evaluate.rescore import evaluate_again
-from gpam_suite.evaluate.trained import open_trained
+from gpam_suite.evaluate.trained import checkpoint_of, open_trained
 from gpam_suite.records import environment
 from gpam_suite.records.folder import read_record, write_record
 from gpam_suite.records.lines import read_history, read_scores
@@ -352,6 +352,23 @@ def test_a_model_to_start_from_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UsageError, match="finetune_from_model: there is no file 'nowhere'"):
         run(cfg)
     assert not folder_of(cfg).exists()
+
+
+def test_what_a_model_starts_from_is_part_of_what_its_scores_are_of(lm, tmp_path):
+    key, start = "fairseq.checkpoint.finetune_from_model", tmp_path / "start.pt"
+    state = torch.load(checkpoint_of(lm[1], "best"), weights_only=False)
+    configurations = [tiny(tmp_path, "model=dagpam_trainable", f"++{key}={start}", f"seed={seed}") for seed in (2, 3)]
+    for cfg in configurations:
+        torch.save({**state, "of": cfg.seed}, start)
+        run_here(cfg)
+        assert read_record(folder_of(cfg))["data"]["begins_from"] == {key: file_sha256(start)}
+        run(cfg)  # skipped
+    one, other = (read_record(folder_of(cfg)) for cfg in configurations)
+    assert [name for name, *_ in one.scored_otherwise(other)] == [f"checksum of {key}"]
+    with pytest.raises(UsageError, match=f"began from another file: {key} has changed since; put it back"):
+        run(configurations[0])
+    start.unlink()
+    assert run(configurations[0]) == one.headline
 
 
 @pytest.mark.parametrize("nats", [500, 1000])

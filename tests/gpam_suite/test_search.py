@@ -1,6 +1,7 @@
 """The search over lambda: decided on the validation set, resumed where it stopped, each trial an ordinary run."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from runs import composed, places, run_here, tiny_words
@@ -18,8 +19,10 @@ NO_LAMBDAS = ["~search.options.lambda_neg", "~search.options.lambda_pos"]
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Instead of training: a validation loss that is least at lambda_neg = 0.3; the runs that were started."""
+    """Instead of training: a validation loss that is least at lambda_neg = 0.3; the runs that were started. No text is
+    prepared: its checksum is a word."""
     runs, accidents = [], {}
+    monkeypatch.setattr(module, "prepare", lambda *_: SimpleNamespace(manifest={"checksum": "text"}))
 
     def run(cfg):
         runs.append((round(cfg.model.lambda_neg, 2), round(cfg.model.lambda_pos, 2)))
@@ -133,18 +136,34 @@ def test_a_damaged_study_is_named(tmp_path, trained):
     assert len(set(trained[0])) == 1  # the same suggestion, of which run() skips what is finished
 
 
-def test_a_search_of_other_settings_wants_another_name(tmp_path, trained):
+def test_a_search_of_other_settings_wants_another_name(tmp_path, trained, monkeypatch):
     runs, _ = trained
     search(configured(tmp_path, "trials=2"))
     search(configured(tmp_path, "trials=3"))  # more of the same
     for change in ("model=dagpam_xavier", "++fairseq.optimization.max_update=7", "search.options.lambda_neg.high=9"):
         with pytest.raises(
-            UsageError, match=r"has trials of another model or with other settings; give this one a name"
+            UsageError, match=r"has trials of another model, of other text or with other settings; give this one a name"
         ):
             search(configured(tmp_path, "trials=4", change))
     assert len(runs) == 3
     search(configured(tmp_path, "trials=1", "model=dagpam_xavier", "search.name=another"))
     assert len(runs) == 4
+    monkeypatch.setattr(module, "prepare", lambda *_: SimpleNamespace(manifest={"checksum": "another text"}))
+    with pytest.raises(UsageError, match="of other text"):
+        search(configured(tmp_path, "trials=4"))
+
+
+def test_whole_numbers_are_searched_among_whole_numbers(tmp_path, trained, monkeypatch):
+    tried = []
+
+    def run(cfg):
+        tried.append(cfg.model.gfsa_order)
+        append_history(folder_of(cfg), {"update": 1, "split": "valid", "loss_bits": 1.0})
+
+    monkeypatch.setattr(module, "run", run)
+    orders = ["model=gfsa", *NO_LAMBDAS, "+search.options.gfsa_order={low:2,high:4,step:1}"]
+    search(configured(tmp_path, "trials=3", *orders))
+    assert len(tried) == 3 and all(type(order) is int and 2 <= order <= 4 for order in tried)
 
 
 def test_a_search_that_never_trained_takes_other_settings(tmp_path, trained, monkeypatch):

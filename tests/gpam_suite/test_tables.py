@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from record_factory import PROTOCOLS, add_config, add_document_scores, add_history, failed, make_record, store, tabulate
 
 from gpam.errors import UsageError
+from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import read_records
+from gpam_suite.records.settings import table_settings
 from gpam_suite.report.page import build
 from gpam_suite.report.tables import csv_table, table
 from gpam_suite.stats.aggregate import aggregate, read_aggregates
@@ -206,6 +208,12 @@ def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     sliced = {"fairseq__optimization__update_freq": [4, 4], "fairseq__dataset__max_tokens": 512}  # for 4 devices
     add_config(other, fairseq__model__decoder_layers=8, **sliced)
     assert len(_table(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_the_batches_of_an_evaluation_must_be_equal_where_hypotheses_depend_on_them(task):
+    kept = table_settings({"dataset": {"task": task}, "evaluation": {"max_tokens": 64}})
+    assert ("evaluation.max_tokens" in kept) == (task == "nmt")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ _NODES = {
     "fairseq": (),
 }
 """Nodes of a run's configuration, and what names them."""
+_EVALUATION, _DECODING = ("checkpoint", "max_tokens", "context_window"), ("beam", "length_penalty", "second_test")
+"""Keys of the ``evaluation`` node, and those more of a translation's."""
 _BESIDE = ("seed", "experiment_name", "checks", "tracking", "paths")  # the other top-level keys of a training
 
 
@@ -120,6 +122,12 @@ def _check_samples_fit(name: str, most: int | None, complete: DictConfig) -> Non
 def check_evaluation(cfg: DictConfig, complete: DictConfig) -> None:
     """Refuse options of the evaluation that would fail after the training; ``complete`` is fairseq's part. (How long
     the sentences of a translation are is known once its data are there: :mod:`gpam_suite.evaluate.limits`.)"""
+    known = _EVALUATION + (_DECODING if cfg.dataset.task == NMT.name else ())
+    if unknown := [key for key in cfg.evaluation if key not in known]:
+        raise UsageError(
+            f"evaluation.{unknown[0]}: a {cfg.dataset.task} run has no such option{did_you_mean(unknown[0], known)} "
+            f"({', '.join(known)})"
+        )
     most = whole_number(cfg.evaluation.get("max_tokens"), 1, "evaluation.max_tokens")
     if cfg.dataset.task == RECALL.name:
         _check_samples_fit("evaluation.max_tokens", most, complete)
@@ -128,6 +136,12 @@ def check_evaluation(cfg: DictConfig, complete: DictConfig) -> None:
         finite(cfg.evaluation.get("length_penalty"), "evaluation.length_penalty")
     window, length = cfg.evaluation.get("context_window"), complete.task.get("tokens_per_sample")
     if cfg.dataset.task == LM.name:
+        for key, wanted in (("sample_break_mode", "none"), ("add_bos_token", False)):
+            if (got := complete.task.get(key, wanted)) != wanted:
+                raise UsageError(
+                    f"fairseq.task.{key}: got {got}, wanted {str(wanted).lower()}: a language model is evaluated on "
+                    "its text as one stream, and trained so"
+                )
         if isinstance(window, bool) or not isinstance(window, int) or not 0 <= window < length:
             raise UsageError(
                 f"evaluation.context_window: got '{window}', wanted a whole number from 0 to {length - 1}, below "

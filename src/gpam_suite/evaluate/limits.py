@@ -1,5 +1,7 @@
 """Sentences that do not fit: fairseq leaves them out of training, and fails at those to be validated or translated."""
 
+import logging
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from gpam_suite.data.options import SPLITS
 from gpam_suite.data.second_test import second_test_file
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import file_name, read_lines
+
+log = logging.getLogger(__name__)
 
 _BATCH = {
     "train": "fairseq.dataset.max_tokens",
@@ -48,13 +52,47 @@ def check_lengths(
     budget = prepared.manifest["dataset"].get("budget")
     splits = SPLITS[0 if divided or prepared.kind == "documents" else 1 :]
     for split, side, longest in _longest(evaluation, prepared, folder, splits):
-        for name in (_BATCH[split], f"fairseq.task.max_{side}_positions", f"fairseq.model.max_{side}_positions"):
-            if (limit := OmegaConf.select(options, name)) is not None and limit < longest:
-                limit = f"{whole} for {count} devices" if divided and name == _BATCH["train"] else limit
+        for name, limit in _limits(options, split, side).items():
+            if limit < longest:
+                said = f"{whole} for {count} devices" if divided and name == _BATCH["train"] else limit
                 raise UsageError(
-                    f"{name}={limit} is less than the longest {side} of {prepared.manifest['name']} ({split}), "
+                    f"{name}={said} is less than the longest {side} of {prepared.manifest['name']} ({split}), "
                     f"{longest} tokens; raise it" + (f", or lower dataset.budget={budget}" if budget else "")
                 )
+
+
+def left_out(complete: DictConfig, prepared: Prepared) -> int:
+    """How many training pairs do not fit into a batch or the model: fairseq leaves them out. The log tells of any."""
+    if not TASKS[prepared.task].parallel:
+        return 0
+    options = OmegaConf.create({"fairseq": complete})
+    limits = {side: _limits(options, "train", side) for side in ("source", "target")}
+    most = [min(limits[side].values(), default=math.inf) for side in limits]
+    sides = [_lengths(prepared, "train", language) for language in (prepared.source_lang, prepared.target_lang)]
+    pairs = list(zip(*sides, strict=True))
+    found = sum(any(length > limit for length, limit in zip(pair, most, strict=True)) for pair in pairs)
+    if found:
+        lowest = min((limit, name) for side in limits.values() for name, limit in side.items())
+        log.warning(
+            "%d of %d training pairs are too long, and are left out: the lowest limit is %s=%d",
+            found,
+            len(pairs),
+            lowest[1],
+            lowest[0],
+        )
+    return found
+
+
+def _limits(options: DictConfig, split: str, side: str) -> dict[str, int]:
+    """Option to how many tokens of a side it allows."""
+    names = (_BATCH[split], f"fairseq.task.max_{side}_positions", f"fairseq.model.max_{side}_positions")
+    found = {name: OmegaConf.select(options, name) for name in names}
+    return {name: limit for name, limit in found.items() if limit is not None}
+
+
+def _lengths(prepared: Prepared, split: str, language: str) -> list[int]:
+    """Tokens of each line of a split's side, its end counted."""
+    return [len(line.split()) + 1 for line in read_lines(prepared.folder / "bpe" / file_name(split, language))]
 
 
 def _longest(
@@ -63,8 +101,7 @@ def _longest(
     """Of each split and side the tokens of the longest sentence, its end counted."""
     for split in splits:
         for side, language in (("source", prepared.source_lang), ("target", prepared.target_lang)):
-            lines = read_lines(prepared.folder / "bpe" / file_name(split, language))
-            yield split, side, max(len(line.split()) + 1 for line in lines)
+            yield split, side, max(_lengths(prepared, split, language))
     if evaluation.get("second_test"):
         source = prepared.source_lang
         encoder = Encoder.of(prepared, source, load_dictionary(prepared.bin / dictionary_name(source)))

@@ -15,6 +15,7 @@ from gpam_suite.config.compose import check_evaluation
 from gpam_suite.config.identity import config_hash
 from gpam_suite.data.second_test import keep_second_test
 from gpam_suite.evaluate.limits import check_lengths
+from gpam_suite.evaluate.references import check_references
 from gpam_suite.evaluate.score import evaluate
 from gpam_suite.evaluate.trained import open_trained
 
@@ -37,6 +38,7 @@ def evaluate_again(cfg: DictConfig) -> None:
     model = run.model(str(evaluation.checkpoint))
     target = folder / "evaluations" / config_hash(OmegaConf.to_container(evaluation))
     keep_second_test(whole, target)
+    check_references(evaluation, run.prepared, target)
     check_lengths(evaluation, run.complete, run.prepared, target)
     metrics, protocol = evaluate(model, run.task, run.prepared, evaluation, target)
     result = strict_json.with_nulls({"metrics": metrics, "protocol": protocol})

@@ -1,6 +1,5 @@
 """Translation by beam search, and BLEU, chrF and TER by sacreBLEU."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,34 +18,9 @@ from gpam_suite.data import Prepared
 from gpam_suite.data.second_test import second_test_file
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
+from gpam_suite.evaluate.references import TOKENISED, kind_of, tokeniser_of
 from gpam_suite.records.folder import HYPOTHESES
 from gpam_suite.records.lines import write_scores
-
-TOKENISED, LOWER_CASED = "tokenised", "lower-cased"
-_APART = 0.99
-"""Share of stops that stand apart in tokenised text; in raw text hardly any does."""
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
-"""Letters of Thai, Lao, Burmese, Khmer and Japanese's own."""
-
-
-def kind_of(references: Sequence[str]) -> list[str]:
-    """What the lines of a test set are, judged by the text itself: ``tokenised`` where the stops at their ends stand
-    apart from the words, ``lower-cased`` where no letter is a capital; nothing where they are raw, cased text."""
-    ends = [line.rstrip() for line in references]
-    stops = [end for end in ends if end and end[-1] in ".?!" and len(end) > 1]
-    apart = sum(end[-2].isspace() for end in stops)
-    text = "".join(ends)
-    tokenised = [TOKENISED] if stops and apart >= _APART * len(stops) else []
-    return tokenised + ([LOWER_CASED] if any(map(str.islower, text)) and text == text.lower() else [])
-
-
-def tokeniser_of(references: Sequence[str]) -> str:
-    """Of sacreBLEU's tokenisers the one for raw text of this script, judged by the text itself: ``zh`` where most
-    letters are Chinese, ``char`` where a fifth are of another script without spaces, else ``13a``."""
-    letters = [letter for letter in "".join(references) if letter.isalpha()]
-    if 5 * len(_UNSPACED.findall("".join(letters))) > len(letters):
-        return "char"
-    return "zh" if 2 * sum("\u4e00" <= letter <= "\u9fff" for letter in letters) > len(letters) else "13a"
 
 
 class Metrics:

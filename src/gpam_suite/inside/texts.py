@@ -11,7 +11,8 @@ from gpam_suite.common.tasks import LM
 from gpam_suite.data.text.encoding import Encoder
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.language_model import token_stream
-from gpam_suite.evaluate.translation import LOWER_CASED, TOKENISED, kind_of, sentences_of
+from gpam_suite.evaluate.references import LOWER_CASED, TOKENISED, kind_of
+from gpam_suite.evaluate.translation import sentences_of
 
 SPLIT = "test"
 _LONGEST = 256  # tokens of a block: a residual costs the square of it

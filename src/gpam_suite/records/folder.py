@@ -93,9 +93,11 @@ class Record:
 
     @cached_property
     def scored_by(self) -> dict[str, Any]:
-        """What two headline numbers must share to be comparable: the text, and every field of the protocol."""
+        """What two headline numbers must share to be comparable: the text, files that first parameters come from, and
+        every field of the protocol."""
         protocol = {f"protocol.{name}": value for name, value in self.data["protocol"].items()}
-        return {"data checksum": self.data["data"]["checksum"], **protocol}
+        begins = {f"checksum of {name}": value for name, value in (self.at("data", "begins_from") or {}).items()}
+        return {"data checksum": self.data["data"]["checksum"], **begins, **protocol}
 
     def scored_otherwise(self, other: "Record") -> list[tuple[str, Any, Any]]:
         """Why the headline numbers of the two do not compare: names, each with both values. Two language models must

@@ -88,7 +88,15 @@ _PROPERTIES: dict[str, Any] = {
     "data": {
         "type": "object",
         "required": ["checksum", "name", "counts"],
-        "properties": {"checksum": _NAME, "name": _NAME, "counts": _map_of(_COUNT_OR_NULL)},
+        "properties": {
+            "checksum": _NAME,
+            "name": _NAME,
+            "counts": _map_of(_COUNT_OR_NULL),
+            "left_out": {**_COUNT, "description": "training pairs that are too long"},
+            "begins_from": _map_of(
+                _NAME, description="option to the SHA-256 of a file that first parameters come from"
+            ),
+        },
     },
     "attention_modules": _map_of(_TEXT, description="module path to class name, every attention module built"),
     "versions": _map_of(_TEXT_OR_NULL),

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpam_suite.common.tasks import NMT
+
 MAX_TOKENS, UPDATE_FREQ = "fairseq.dataset.max_tokens", "fairseq.optimization.update_freq"
 BATCH = "tokens per update"
 """``max_tokens`` times ``update_freq``: how it is cut up belongs to the machine
@@ -41,6 +43,9 @@ NAMES_A_ROW = (
 are named after what differs."""
 FOLLOWS = {"fairseq.lr_scheduler.total_num_update": "fairseq.optimization.max_update"}
 """Keys that say nothing of their own where they have the value of another."""
+_OF_A_SEARCH = ("evaluation.max_tokens",)
+"""Keys that may differ, but for translations: how long a hypothesis may become is counted from the longest source in
+its batch."""
 
 _MAY_DIFFER, _NAMES_A_ROW = (re.compile("|".join(patterns)) for patterns in (MAY_DIFFER, NAMES_A_ROW))
 
@@ -57,7 +62,9 @@ def table_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         found[BATCH] = batch
     apart = [MAX_TOKENS, UPDATE_FREQ] if batch else []
     apart += [key for key, other in FOLLOWS.items() if key in found and found[key] == found.get(other)]
-    return {key: value for key, value in found.items() if key not in apart and not _MAY_DIFFER.fullmatch(key)}
+    decides = _OF_A_SEARCH if found.get("dataset.task") == NMT.name else ()
+    apart += [key for key in found if _MAY_DIFFER.fullmatch(key) and key not in decides]
+    return {key: value for key, value in found.items() if key not in apart}
 
 
 def tokens_per_update(settings: Mapping[str, Any]) -> int | None:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gpam.attention.backends.compiled import library
 from gpam.errors import UsageError
-from gpam_suite.common.files import remove_unfinished, write_atomically
+from gpam_suite.common.files import file_sha256, remove_unfinished, write_atomically
 from gpam_suite.common.lock import locked
 from gpam_suite.common.options import nonempty, one_of, several
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
@@ -27,8 +27,9 @@ from gpam_suite.config.fairseq_tree import fairseq_config, model_options
 from gpam_suite.config.identity import CONFIG, config_hash
 from gpam_suite.data import Prepared, check_same_data, prepare
 from gpam_suite.data.options import SPLITS
-from gpam_suite.data.second_test import keep_second_test, second_test_file
-from gpam_suite.evaluate.limits import check_lengths
+from gpam_suite.data.second_test import check_same_second_test, keep_second_test, second_test_file
+from gpam_suite.evaluate.limits import check_lengths, left_out
+from gpam_suite.evaluate.references import check_references
 from gpam_suite.evaluate.trained import checkpoint_of
 from gpam_suite.records import environment
 from gpam_suite.records.folder import is_finished, read_record, write_record
@@ -41,6 +42,12 @@ from gpam_suite.run.progress import Progress
 from gpam_suite.run.tracking import MODES, Tracker
 
 log = logging.getLogger(__name__)
+_BEGINNINGS = (
+    "fairseq.checkpoint.finetune_from_model",
+    "fairseq.model.encoder_embed_path",
+    "fairseq.model.decoder_embed_path",
+)
+"""Options that name a file with a model's first parameters."""
 _LOOK_EVERY = 1.0  # seconds between two looks at the history of the worker
 
 
@@ -71,23 +78,33 @@ def run(cfg: DictConfig) -> float | None:
         if is_finished(folder):
             record = read_record(folder)
             check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
+            check_same_second_test(cfg, folder)
+            _check_same_beginning(cfg, record.at("data", "begins_from") or {}, folder)
             log.info("already finished: %s", folder)
             code = f"src/gpam/attention/mechanisms/{cfg.model.attention}.py"
             if environment.changed(code, record["git"]):
                 log.info("%s has changed since; to train again delete that folder", code)
             return record.headline
         check_visible(cfg, devices(cfg) if place is None else 1)
-        start = OmegaConf.select(cfg, "fairseq.checkpoint.finetune_from_model")
-        if start is not None and not Path(start).is_file():
-            raise UsageError(f"fairseq.checkpoint.finetune_from_model: there is no file '{start}'")
+        for name, path in _beginnings(cfg).items():
+            if not path.is_file():
+                raise UsageError(f"{name}: there is no file '{path}'")
         keep_second_test(cfg, folder)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
+        check_references(cfg.evaluation, prepared, folder)
         check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder, devices(cfg))
         return _run(cfg, folder, prepared, ours)
 
 
 def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], bool]) -> float:
-    git = _begun(folder, prepared)  # before the training, whatever is checked out meanwhile
+    data = {
+        "checksum": prepared.manifest["checksum"],
+        "name": prepared.manifest["name"],
+        "counts": {split: prepared.words(split) for split in SPLITS},
+        "left_out": left_out(fairseq_config(cfg), prepared),
+        "begins_from": {name: file_sha256(path) for name, path in _beginnings(cfg).items()},
+    }
+    git = _begun(cfg, folder, data)  # before the training, whatever is checked out meanwhile
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     if cfg.fairseq.common.cpu and fast(cfg) and library.load() is None:
@@ -96,7 +113,7 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], b
     with Tracker(cfg, folder) as tracker:
         outcome = _work(cfg, folder, prepared, ours, tracker)
         ended = started + datetime.timedelta(seconds=time.monotonic() - clock)  # whatever was done to the clock
-        record = _record(cfg, folder, prepared, outcome, git, started, ended)
+        record = _record(cfg, folder, data, outcome, git, started, ended)
         write_record(folder, record)
         tracker.finish(record)
     _remove_outcomes(folder)
@@ -143,14 +160,31 @@ def _check_ours(folder: Path, ours: Callable[[], bool]) -> None:
         raise UsageError(f"{folder}, or its .lock, was removed while its run was at work; start again to train anew")
 
 
-def _begun(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
+def _beginnings(cfg: DictConfig) -> dict[str, Path]:
+    """Option to the file that it names, with a model's first parameters."""
+    given = {name: OmegaConf.select(cfg, name) for name in _BEGINNINGS}
+    return {name: Path(path) for name, path in given.items() if path}
+
+
+def _check_same_beginning(cfg: DictConfig, before: dict[str, str], folder: Path) -> None:
+    """Refuse a file that first parameters came from and that has changed since; one that is gone, or that was not kept
+    account of, cannot be compared."""
+    for name, path in _beginnings(cfg).items():
+        if name in before and path.is_file() and file_sha256(path) != before[name]:
+            raise UsageError(
+                f"{folder} began from another file: {name} has changed since; put it back, give the new one an "
+                "experiment_name of its own, or delete that folder to train again"
+            )
+
+
+def _begun(cfg: DictConfig, folder: Path, data: dict[str, Any]) -> dict[str, Any] | None:
     """The code that trains: :func:`environment.git`, ``dirty`` too where the run began with another commit. What it
     began with is kept in the folder.
 
     Raises:
-        UsageError: it would go on with other text than it began with.
+        UsageError: it would go on with other text than it began with, or from other parameters.
     """
-    now = {"checksum": prepared.manifest["checksum"], "git": environment.git()}
+    now = {"checksum": data["checksum"], "begins_from": data["begins_from"], "git": environment.git()}
     if not checkpoint_of(folder, "last").is_file() or not (folder / BEGUN).is_file():
         write_atomically(folder / BEGUN, json.dumps(now))
         return now["git"]
@@ -161,6 +195,7 @@ def _begun(folder: Path, prepared: Prepared) -> dict[str, Any] | None:
             f"{folder} has begun with other text: its checksum was {was}, now it is {is_now}; put the text back, give "
             "the new one an experiment_name of its own, or delete that folder to train again"
         )
+    _check_same_beginning(cfg, before.get("begins_from", {}), folder)
     return now["git"] and {**now["git"], "dirty": now["git"]["dirty"] or before["git"] != now["git"]}
 
 
@@ -189,7 +224,7 @@ def _remove_outcomes(folder: Path) -> None:
 def _record(
     cfg: DictConfig,
     folder: Path,
-    prepared: Prepared,
+    data: dict[str, Any],
     outcome: dict[str, Any],
     git: dict[str, Any] | None,
     started: datetime.datetime,
@@ -223,11 +258,7 @@ def _record(
             "evaluate_seconds": outcome.get("evaluate_seconds"),
         },
         "memory": {"peak_bytes": outcome.get("peak_bytes")},
-        "data": {
-            "checksum": prepared.manifest["checksum"],
-            "name": prepared.manifest["name"],
-            "counts": {split: prepared.words(split) for split in SPLITS},
-        },
+        "data": data,
         "versions": environment.versions(),
         "git": git,
         "hardware": environment.hardware()

@@ -29,6 +29,7 @@ from gpam_suite.common.sections import Section, Table, print_sections
 from gpam_suite.config.compose import check, folder_of, identity
 from gpam_suite.config.fairseq_tree import model_options
 from gpam_suite.config.identity import config_hash
+from gpam_suite.data import prepare
 from gpam_suite.data.options import plain
 from gpam_suite.records.history_rows import best_validation
 from gpam_suite.records.lines import read_history
@@ -47,7 +48,8 @@ def search(cfg: DictConfig) -> None:
         RunFailed: a run failed, for want of memory or by a crash; the same call tries it again.
     """
     base, options = _base(cfg), _options(cfg)
-    settings = config_hash({**identity(base), "options": options})
+    text = prepare(base.dataset, base.preprocessing, base.paths).manifest["checksum"]
+    settings = config_hash({**identity(base), "options": options, "text": text})
     folder = Path(cfg.paths.results) / "searches" / safe_name(cfg.search.name)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, wait=False):
@@ -110,7 +112,7 @@ def _is_range(given: Any) -> bool:
 
 
 def _study(folder: Path, name: str, settings: str) -> optuna.Study:
-    """The study in ``folder``; ``settings`` is the hash of what its trials share and of its ranges."""
+    """The study in ``folder``; ``settings`` is the hash of what its trials share, of its ranges and of the text."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     file = (folder / "study.db").absolute()
     _check_whole(file)
@@ -119,8 +121,8 @@ def _study(folder: Path, name: str, settings: str) -> optuna.Study:
     if study.user_attrs.get("settings", settings) != settings:
         if _done(study):
             raise UsageError(
-                f"search '{name}' in {folder} has trials of another model or with other settings; give this one a name "
-                "of its own (search.name=...)"
+                f"search '{name}' in {folder} has trials of another model, of other text or with other settings; give "
+                "this one a name of its own (search.name=...)"
             )
         optuna.delete_study(**named)  # what was killed in its first trial is of the other settings
         study = optuna.create_study(**named, direction="minimize")
@@ -162,7 +164,8 @@ def _values(trial: optuna.Trial | optuna.trial.FrozenTrial) -> dict[str, float]:
 def _try(study: optuna.Study, base: DictConfig, options: dict[str, dict[str, float]]) -> None:
     trial = study.ask()
     for name, range_ in options.items():
-        trial.suggest_float(name, **range_)
+        whole = isinstance(getattr(options_of(base.model.attention), name), int)
+        (trial.suggest_int if whole else trial.suggest_float)(name, **range_)
     values = _values(trial)
     cfg = OmegaConf.merge(base, {"model": values})
     trial.set_user_attr("folder", str(folder_of(cfg)))

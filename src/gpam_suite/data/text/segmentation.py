@@ -8,6 +8,7 @@ import importlib.metadata
 import io
 import itertools
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -38,12 +39,12 @@ class Tokenizer:
     """
 
     def __init__(self, options: Mapping[str, Any], language: str | None) -> None:
-        self.language = language or "en"
+        self._language = _moses_language(language)
         self._options, self._moses = options, None
         if options["tokenizer"] == "moses":
             from sacremoses import MosesDetokenizer, MosesTokenizer
 
-            self._moses, self._undo = MosesTokenizer(lang=self.language), MosesDetokenizer(lang=self.language)
+            self._moses, self._undo = MosesTokenizer(lang=self._language), MosesDetokenizer(lang=self._language)
 
     @cached_property
     def _normalise(self) -> Callable[[str], str]:
@@ -54,7 +55,7 @@ class Tokenizer:
         import regex  # sacremoses needs it; the standard library's has no classes of Unicode
         from sacremoses import MosesPunctNormalizer
 
-        normalizer = MosesPunctNormalizer(self.language, perl_parity=True)
+        normalizer = MosesPunctNormalizer(self._language, perl_parity=True)
         control = regex.compile(r"\p{C}")
         return lambda line: control.sub(" ", normalizer.normalize(f"{line}\n"))
 
@@ -73,6 +74,11 @@ class Tokenizer:
     def detokenize(self, line: str) -> str:
         """Plain text of tokens (up to what lower-casing, normalisation and white space lost)."""
         return self._undo.detokenize(line.split(), unescape=True) if self._moses else line
+
+
+def _moses_language(language: str | None) -> str:
+    """``pt`` of ``pt-BR``: Moses has rules for languages, by their codes in lower case, and none for regions."""
+    return re.split("[-_]", language or "en")[0].lower()
 
 
 def segmenter(kind: str, model: Path | None = None) -> Callable[[str], str]:
@@ -201,7 +207,7 @@ def tokenise(stages: Stages, text: Piece, options: Mapping[str, Any], language: 
     }
     made_from: dict[str, Any] = {"text": text, "options": own}
     if options["tokenizer"] == "moses":
-        made_from |= {"language": language or "en", "sacremoses": importlib.metadata.version("sacremoses")}
+        made_from |= {"language": _moses_language(language), "sacremoses": importlib.metadata.version("sacremoses")}
     return _by_lines(stages, "tokenise", made_from, partial(_tokens, tuple(own.items()), language), text, name)
 
 
