@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from record_factory import failed, make_record, painted, store
 
 from gpam_suite.records.lines import append_history
-from gpam_suite.report.figures import plots
+from gpam_suite.report.figures import find_sweeps, plots, rows_sum
 from gpam_suite.report.model_looks import APART, MODELS, look_of, look_of_model, selected
 from gpam_suite.report.plotting import Plot, legend_below, logarithmic, render
-from gpam_suite.report.sweep import find_sweeps, rows_sum
 from gpam_suite.stats.aggregate import read_aggregates
 from gpam_suite.stats.curves import learning_curve, title
 
@@ -40,12 +39,12 @@ def test_what_differs_in_more_than_lambdas_is_no_sweep(tmp_path):
         make_record(model="dagpam", options=own, overrides_label=f"lambda_neg={own['lambda_neg']}") for own in options
     ]
     store(tmp_path, *runs[:2], {**runs[2], "overrides_label": "lambda_neg=1.0,dropout_on=combined"})
-    assert find_sweeps(_aggregate(tmp_path).rows) == []
+    assert find_sweeps(_aggregate(tmp_path).rows) == {}
     store(tmp_path, runs[2])
     assert len(find_sweeps(_aggregate(tmp_path).rows)) == 1
     learned = [{**run, "options": {**run["options"], "lambdas": "trainable"}} for run in runs]
     store(tmp_path / "learned", *learned)  # where they begin is not what they are
-    assert find_sweeps(_aggregate(tmp_path / "learned").rows) == []
+    assert find_sweeps(_aggregate(tmp_path / "learned").rows) == {}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +66,7 @@ def test_sweep_figure_draws_means_spread_and_softmax_band(tmp_path):
     own = {key: runs[-1][key] for key in ("model", "options", "overrides_label")}
     store(tmp_path, *runs, failed(make_record(**own, seed=3)))
     found = _aggregate(tmp_path)
-    (sweep,) = find_sweeps(found.rows)
-    assert (sweep.model, list(sweep.lines)) == ("dagpam", [0.0, 1.0])
+    assert {model: list(lines) for model, lines in find_sweeps(found.rows).items()} == {"dagpam": [0.0, 1.0]}
     (plot,) = plots(found)
     assert plot.name == "sweep-dagpam"
     for fact in ("Python documentation", "Seeds: 1, 2.", "Made by `python scripts/tabulate.py`."):

@@ -20,7 +20,6 @@ from gpam_suite.evaluate.recall import score_recall, summed_up
 from gpam_suite.records.folder import read_record
 from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.report.page import build
-from gpam_suite.stats.aggregate import aggregate
 from gpam_suite.stats.bootstrap import corpus_score, resample
 
 PLAIN = {"bpe": "none"}
@@ -236,8 +235,8 @@ def test_record_and_table(tmp_path):
     assert record["metrics"]["test_accuracy"] == pytest.approx(100 * sum(row["correct"] for row in rows) / each)
     assert record["metrics"]["test_loss"] == pytest.approx(sum(row["nll"] for row in rows) / each)
     assert record["task"] == "recall"
-    assert resample(record).score == pytest.approx(record.headline)
-    assert aggregate([record]).units == "sequences"
+    found = resample(record)
+    assert found.unit == "sequence" and found.score == pytest.approx(record.headline)
     assert record["protocol"] | {"checkpoint": None} == {
         "unit": "answer",
         "decoding": "greedy",

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpam_suite.common.formatting import MISSING
 
@@ -52,3 +52,8 @@ def markdown(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     rule = ["---:" if right else ":---" for right in numbers]
     lines = [head, rule, *table]
     return "".join(f"| {' | '.join(inert(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def markdown_of(rows: Sequence[Mapping[str, str]]) -> str:
+    """:func:`markdown` of one row or more, each of them title to cell."""
+    return markdown(list(rows[0]), [list(row.values()) for row in rows])

@@ -9,7 +9,7 @@ import yaml
 from gpam_suite.common import formatting
 from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import MISSING, listed, number, p_number, percent, signed
-from gpam_suite.common.markup import markdown
+from gpam_suite.common.markup import markdown, markdown_of
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import protocol
@@ -148,9 +148,21 @@ def _tests(found: Finding) -> str:
     )
     if found.claim.part_of:
         how = "Read like the table of its plan.\n"
-    head = ["Model", "Against", "Seeds", "Gain [95 %]", "p", "p, Holm", f"p, {effect} or more", "p, equivalent"]
-    head.append("By validation perplexity [95 %]")
-    return f"{how}\n{markdown(head, [_row(found, one) for one in found.comparisons])}"
+    rows = [
+        {
+            "Model": one.labels[0],
+            "Against": one.labels[1],
+            "Seeds": str(len(one.seeds)),
+            "Gain [95 %]": gain_with_interval(found.metric, one.gain),
+            "p": p_number(one.gain.p_value),
+            "p, Holm": _corrected(one),
+            f"p, {effect} or more": p_number(one.against_effect and one.against_effect.p_above),
+            "p, equivalent": p_number(one.against_effect and one.against_effect.p_value),
+            "By validation perplexity [95 %]": gain_with_interval("test_perplexity", one.validation),
+        }
+        for one in found.comparisons
+    ]
+    return f"{how}\n{markdown_of(rows)}"
 
 
 def _scores(shown: Aggregate) -> str:
@@ -219,37 +231,30 @@ def _others(found: Finding, shown: Aggregate) -> str:
     rest.sort(key=lambda one: -one.gain.estimate)
     primary = found.comparisons[0]
     model, baseline = primary.labels
-    rows = {row.arm: row for row in shown.rows}
+    arms = {row.arm: row for row in shown.rows}
     negative = {one.label: one.negative for one in found.weights}
-    head = [
-        "Model",
-        "Seeds",
-        f"Gain over {baseline} [95 %]",
-        "p, Holm",
-        f"Over {model}, same seeds [95 %]",
-        "Parameters ×",
-        "FLOPs per token ×",
-        f"Lead over {baseline} at equal work [95 %]",
-        "Share of negative weight",
-    ]
-    lines = []
+    rows = []
     for one in rest:
-        lead = one.gains_more_than(primary)
-        beside = gain_with_interval(found.metric, lead[1]) if lead else MISSING
-        row = rows[one.model]
-        costs = shown.ratio(row, "parameters", "total"), shown.ratio(row, "flops", "train_per_token")
-        held = at_equal_work(row, shown.baseline)
-        further = [
-            *(number(value, 2) for value in costs),
-            gain_with_interval("test_perplexity", held.work) if held else MISSING,
-            number(negative.get(row.label), 2),
-        ]
-        lines.append([row.label, str(len(one.seeds)), *_tested(found, one), beside, *further])
+        row = arms[one.model]
+        lead, held = one.gains_more_than(primary), at_equal_work(row, shown.baseline)
+        rows.append(
+            {
+                "Model": row.label,
+                "Seeds": str(len(one.seeds)),
+                f"Gain over {baseline} [95 %]": gain_with_interval(found.metric, one.gain),
+                "p, Holm": _corrected(one),
+                f"Over {model}, same seeds [95 %]": gain_with_interval(found.metric, lead and lead[1]),
+                "Parameters ×": number(shown.ratio(row, "parameters", "total")),
+                "FLOPs per token ×": number(shown.ratio(row, "flops", "train_per_token")),
+                f"Lead over {baseline} at equal work [95 %]": gain_with_interval("test_perplexity", held and held.work),
+                "Share of negative weight": number(negative.get(row.label)),
+            }
+        )
     how = (
         f"What a model is ahead of {model} by, and leads at equal work, were not planned and are not corrected. The "
         "latter are of validation perplexity while the learning rate is held; masked keys are counted."
     )
-    return f"{how}\n\n{markdown(head, lines)}"
+    return f"{how}\n\n{markdown_of(rows)}"
 
 
 def _tested(found: Finding, one: Comparison | None) -> tuple[str, str]:
@@ -264,20 +269,14 @@ def _corrected(one: Comparison) -> str:
 def _inside(found: Finding) -> str:
     """What happens inside the models of the primary comparison; nothing where none of it is known."""
     model, baseline = found.comparisons[0].labels
+    if not found.inside:
+        return ""
     head = ["Inside the models", baseline, model, "Difference [95 %]", f"With {baseline}'s score", f"With {model}'s"]
     lines = []
     for one in found.inside:
         means = [number(fmean(side.values()), 3) if side else MISSING for side in (one.base, one.own)]
-        lines.append(
-            [
-                one.quantity,
-                *means,
-                difference_cell(one.difference, 3),
-                *(f"{signed(of.rho)} (p {p_number(of.p_value)})" if of else MISSING for of in one.with_score),
-            ]
-        )
-    if not lines:
-        return ""
+        going = [f"{signed(of.rho)} (p {p_number(of.p_value)})" if of else MISSING for of in one.with_score]
+        lines.append([one.quantity, *means, difference_cell(one.difference, 3), *going])
     how = (
         "Means over modules, heads and seeds. The last two columns are rank correlations over the runs of a model "
         "(Spearman): above 0 where runs with more of it score better; p over all orders of the runs, or many "
@@ -317,17 +316,3 @@ def _standing(found: Finding) -> list[str]:
 def _seeds(found: Finding) -> str:
     there, planned = len(found.comparisons[0].seeds), found.claim.seeds
     return f"{there} seeds" if there >= planned else f"{there} of {planned} seeds"
-
-
-def _row(found: Finding, one: Comparison) -> list[str]:
-    tests = one.against_effect
-    return [
-        *one.labels,
-        str(len(one.seeds)),
-        gain_with_interval(found.metric, one.gain),
-        p_number(one.gain.p_value),
-        _corrected(one),
-        p_number(None if tests is None else tests.p_above),
-        p_number(None if tests is None else tests.p_value),
-        MISSING if one.validation is None else gain_with_interval("test_perplexity", one.validation),
-    ]

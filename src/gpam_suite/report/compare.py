@@ -21,11 +21,11 @@ from gpam_suite.records.folder import RECORD, Record, read_record
 from gpam_suite.records.lines import read_scores
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.records.settings import all_settings, table_settings
-from gpam_suite.report.provenance import BOTH_DRAWN, few_seeds
+from gpam_suite.report.provenance import few_seeds
 from gpam_suite.report.tables import difference_cell
 from gpam_suite.report.unit_differences import where
 from gpam_suite.stats.aggregate import aggregate
-from gpam_suite.stats.bootstrap import LEAST_UNITS, RESAMPLES
+from gpam_suite.stats.bootstrap import LEAST_UNITS
 from gpam_suite.stats.over_seeds import shared
 from gpam_suite.stats.rows import Aggregate, Row
 
@@ -241,10 +241,9 @@ def _tests(table: Aggregate) -> list[str]:
         )
         return [*lines, f"On the test set: no test, as {why}."]
     lines.append(
-        f"On the test set (paired bootstrap over {formatting.count(test_set.units)} {table.units}, {RESAMPLES} "
-        f"resamples): {difference_cell(test_set, table.digits)}, {formatting.p_value(test_set.p_value)}; for these "
-        "trained models only."
+        f"On the test set ({test_set.method}): {difference_cell(test_set, table.digits)}, "
+        f"{formatting.p_value(test_set.p_value)}; for these trained models only."
     )
     if both := table.seeds_and_test_set(b):
-        lines.append(f"Over seeds and test set ({BOTH_DRAWN}): {difference_cell(both, table.digits)}.")
+        lines.append(f"Over seeds and test set ({both.method}): {difference_cell(both, table.digits)}.")
     return lines

@@ -1,6 +1,6 @@
 """The figures of an experiment, made from records and histories and nothing else: learning curves, sweeps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.figure import Figure
 
@@ -8,21 +8,24 @@ from gpam_suite.common.files import safe_name
 from gpam_suite.common.formatting import plural
 from gpam_suite.records.metrics import LOWER_IS_BETTER
 from gpam_suite.report.model_looks import look_of, selected
-from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, look
+from gpam_suite.report.plotting import BASELINE_DASH, Plot, band, legend_below, logarithmic, look, symbol
 from gpam_suite.report.provenance import caption
-from gpam_suite.report.sweep import Sweep, find_sweeps, rows_sum, symbol
 from gpam_suite.report.tables import metric_title
+from gpam_suite.stats.aggregate import LAMBDA_LABELS, changed_options
 from gpam_suite.stats.curves import Curve, learning_curve, title
 from gpam_suite.stats.rows import Aggregate, Row
 
 _WIDE = 4.0  # from this ratio of largest to smallest on, perplexities are drawn on a logarithmic axis
+_FEWEST = 3  # points of a sweep's line
+Lines = Mapping[float, Sequence[Row]]
+"""Rows of one model that differ in their lambdas alone: lambda+ to them, by lambda-."""
 
 
 def plots(aggregate: Aggregate) -> list[Plot]:
     """The figures an experiment has material for: learning curves, option sweeps."""
     curves = [(row, curve) for row in aggregate.rows if (curve := learning_curve(row))]
     found = [_learning_curves(aggregate, curves)] if curves else []
-    return found + [_sweep(aggregate, sweep) for sweep in find_sweeps(aggregate.rows)]
+    return found + [_sweep(aggregate, model, lines) for model, lines in find_sweeps(aggregate.rows).items()]
 
 
 def _caption(aggregate: Aggregate, what: str, rows: Sequence[Row], among: int = 0) -> str:
@@ -49,10 +52,33 @@ def _learning_curves(aggregate: Aggregate, curves: list[tuple[Row, Curve]]) -> P
     return Plot("learning-curves", said, 3.2, paint)
 
 
-def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
-    metric, baseline, rows = aggregate.metric, aggregate.baseline, sweep.rows
+def find_sweeps(rows: Sequence[Row]) -> dict[str, Lines]:
+    """By model, of each that was run with three or more values of lambda- beside one of lambda+."""
+    found: dict[str, dict[float, list[Row]]] = {}
+    varied = filter(_varies_lambdas_alone, rows)
+    for row in sorted(varied, key=lambda row: [row.options[name] for name in LAMBDA_LABELS]):
+        found.setdefault(row.model, {}).setdefault(row.options["lambda_pos"], []).append(row)
+    return {model: lines for model, lines in found.items() if max(map(len, lines.values())) >= _FEWEST}
+
+
+def _varies_lambdas_alone(row: Row) -> bool:
+    fixed = LAMBDA_LABELS.keys() <= row.options.keys() and row.options.get("lambdas", "fixed") == "fixed"
+    return fixed and all(one.partition("=")[0] in LAMBDA_LABELS for one in changed_options(row.overrides_label))
+
+
+def rows_sum(row: Row) -> float | None:
+    """What each row of daGPAM's weights sums to, ``1 + lambda+ - lambda-``; None for other models, learned lambdas and
+    the other reading of the formula."""
+    pos, neg = (row.options.get(name) for name in LAMBDA_LABELS)
+    plain = {"combination": "one_plus", "lambdas": "fixed"}
+    other = any(row.options.get(name, value) != value for name, value in plain.items())
+    return None if pos is None or neg is None or other else 1 + pos - neg
+
+
+def _sweep(aggregate: Aggregate, model: str, lines: Lines) -> Plot:
+    metric, baseline, rows = aggregate.metric, aggregate.baseline, [row for line in lines.values() for row in line]
     places: dict[str, Callable[[Row], float]] = {symbol("lambda_neg"): lambda row: row.options["lambda_neg"]}
-    if len(sweep.lines) > 1 and all(rows_sum(row) is not None for row in rows):
+    if len(lines) > 1 and all(rows_sum(row) is not None for row in rows):
         places[r"Sum of a row of weights, $1 + \lambda_+ - \lambda_-$"] = rows_sum
     scores = [value for row in rows for value in row.values(metric).values()]
     lower = metric in LOWER_IS_BETTER
@@ -65,7 +91,7 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
                 spread = softmax.sd or 0.0
                 axes.axhspan(softmax.mean - spread, softmax.mean + spread, color="#000000", alpha=0.12, linewidth=0)
                 axes.axhline(softmax.mean, color="#000000", linewidth=1, linestyle=BASELINE_DASH, label=baseline.label)
-            for index, (lambda_pos, line) in enumerate(sweep.lines.items(), start=1):
+            for index, (lambda_pos, line) in enumerate(lines.items(), start=1):
                 finished = [row for row in line if row.finished]
                 found = [row.summary(metric) for row in finished]
                 axes.errorbar(
@@ -88,4 +114,4 @@ def _sweep(aggregate: Aggregate, sweep: Sweep) -> Plot:
         f"{' Dashed: softmax, its band one standard deviation.' if softmax else ''}"
     )
     drawn = [*([baseline] if baseline else []), *rows]
-    return Plot(f"sweep-{safe_name(sweep.model)}", _caption(aggregate, what, drawn), 3.4, paint)
+    return Plot(f"sweep-{safe_name(model)}", _caption(aggregate, what, drawn), 3.4, paint)

@@ -48,6 +48,7 @@ _STYLE = {
     "svg.fonttype": "path",
     "savefig.dpi": 200,
 }
+_SYMBOLS = {"lambda_pos": r"$\lambda_+$", "lambda_neg": r"$\lambda_-$"}
 _WIDTH = 6.3  # inches: the text width of a page
 
 
@@ -106,6 +107,11 @@ def look(index: int) -> dict[str, Any]:
         "linestyle": _DASHES[index % len(_DASHES)],
         "marker": _MARKERS[(index + index // len(COLOURS)) % len(_MARKERS)],  # a colour comes back with another one
     }
+
+
+def symbol(option: str) -> str:
+    """The paper's symbol of an option where it has one."""
+    return _SYMBOLS.get(option, option)
 
 
 def some_panels(figure: Figure, count: int, down: int, across: int) -> list[Axes]:

@@ -8,7 +8,7 @@ from gpam_suite.common.markup import bullets, code
 from gpam_suite.records.environment import commit
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
-from gpam_suite.stats.bootstrap import RESAMPLES
+from gpam_suite.stats.bootstrap import BOTH_DRAWN
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, shared
 from gpam_suite.stats.rows import Aggregate, Row
 
@@ -110,10 +110,9 @@ def _on_differences(aggregate: Aggregate, baseline: Row) -> list[str]:
     silent = [row.label for row in aggregate.rows if row.finished and not row.resampled]
     if silent and len(silent) < len(aggregate.rows):
         lines.append(f"No test on the test set of {listed(silent)}: some seed of it has no scores to resample.")
-    if drawn := [found.units for row in aggregate.rows if (found := aggregate.test_set(row))]:
+    if drawn := [found.method for row in aggregate.rows if (found := aggregate.test_set(row))]:
         lines.append(
-            f"On the test set: paired bootstrap over {formatting.count(max(drawn))} {aggregate.units}, {RESAMPLES} "
-            f"resamples, for the trained models at hand alone. Over seeds and test set: {BOTH_DRAWN}."
+            f"On the test set: {drawn[0]}, for the trained models at hand alone. Over seeds and test set: {BOTH_DRAWN}."
         )
     if waiting := [row.label for row in aggregate.rows if row.key in aggregate.untested and row is not baseline]:
         lines.append(
@@ -131,12 +130,6 @@ def _of_fewer_seeds(aggregate: Aggregate, row: Row) -> bool:
     """Whether a side has seeds that play no part in the difference."""
     sides = [side.values(aggregate.metric) for side in (row, aggregate.baseline_of(row))]
     return [*shared(*sides)] != sides
-
-
-BOTH_DRAWN = (
-    "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
-    "five seeds it is too narrow"
-)
 
 
 def few_seeds(aggregate: Aggregate) -> list[str]:

@@ -18,7 +18,6 @@ from gpam_suite.common.markup import inert, markdown
 from gpam_suite.common.tasks import RECALL
 from gpam_suite.records.metrics import IN_PERCENT, LOWER_IS_BETTER, METRIC_LABEL
 from gpam_suite.report.provenance import experiment_notes
-from gpam_suite.stats.bootstrap import Bootstrap
 from gpam_suite.stats.claim import as_shown
 from gpam_suite.stats.comparisons import Line, comparisons, second_metrics
 from gpam_suite.stats.over_seeds import Difference
@@ -42,7 +41,7 @@ def metric_title(aggregate: Aggregate) -> str:
     return METRIC_LABEL[aggregate.metric] + (f" per {unit}" if unit else "")
 
 
-def difference_cell(found: Difference | Bootstrap | None, digits: int = 2) -> str:
+def difference_cell(found: Difference | None, digits: int = 2) -> str:
     """A difference with its interval; a dash without one."""
     return formatting.estimate(found.estimate, found.low, found.high, digits) if found else MISSING
 
@@ -52,8 +51,10 @@ def gain_text(metric: str, gain: float, digits: int = 2) -> str:
     return f"{formatting.signed(as_shown(metric, gain), digits)}{' %' if metric in IN_PERCENT else ''}"
 
 
-def gain_with_interval(metric: str, found: Difference) -> str:
+def gain_with_interval(metric: str, found: Difference | None) -> str:
     """:func:`gain_text` of a difference on that scale, and of the ends of its interval, where it has one."""
+    if found is None:
+        return MISSING
     if found.low is None:
         return gain_text(metric, found.estimate)
     digits = formatting.enough(as_shown(metric, found.low), as_shown(metric, found.high))

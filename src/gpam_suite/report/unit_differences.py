@@ -40,9 +40,10 @@ def scores(runs: Sequence[Resampled]) -> np.ndarray:
 
 def where(table: Aggregate) -> list[Section]:
     """B's wins and losses, and the units that differ most; nothing where a side has no scores to compare."""
-    (a, b), task, unit = table.rows, TASKS[table.task], table.units.removesuffix("s")
+    (a, b), task = table.rows, TASKS[table.task]
     if not (sides := table.both_resampled(b)):
         return []
+    unit = a.resampled[0].unit
     theirs, ours = map(scores, sides)
     gain = turned(table.metric, theirs - ours)
     wins, losses = int(np.sum(gain > _TIE)), int(np.sum(gain < -_TIE))

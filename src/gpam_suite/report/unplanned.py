@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from gpam_suite.common.formatting import MISSING, number, p_number
-from gpam_suite.common.markup import markdown
+from gpam_suite.common.markup import markdown, markdown_of
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import METRIC_LABEL
 from gpam_suite.report.tables import gain_text, gain_with_interval
@@ -40,15 +40,23 @@ def _at_equal_work(plan: str, shown: Mapping[str, Aggregate], said: Mapping[str,
 
 def _while_held(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) -> str:
     """The model over softmax, and where both had another schedule."""
-    lines = []
+    rows = []
     for name, found in of_plan.items():
         for what, row, other in _pairs(found.claim, found.claim.by_schedule, shown[name]):
             if lead := at_equal_work(row, other):
-                gains = (gain_with_interval(found.metric, one) for one in (lead.updates, lead.work))
-                each = ", ".join(gain_text(found.metric, float(one)).removesuffix(" %") for one in lead.each)
-                costs = (number(one, 3) for one in (lead.ratio, lead.level))
-                lines.append([what, str(len(lead.seeds)), *gains, each, *costs])
-    if not lines:
+                each = (gain_text(found.metric, float(one)).removesuffix(" %") for one in lead.each)
+                rows.append(
+                    {
+                        "Lead": what,
+                        "Seeds": str(len(lead.seeds)),
+                        "At equal updates [95 %]": gain_with_interval(found.metric, lead.updates),
+                        "At equal work [95 %]": gain_with_interval(found.metric, lead.work),
+                        "At equal work, each validation, %": ", ".join(each),
+                        "Work of an update ×": number(lead.ratio, 3),
+                        "Level at ×": number(lead.level, 3),
+                    }
+                )
+    if not rows:
         return ""
     how = (
         "Of validation perplexity, while the learning rate is held and from a quarter of training on, a mean over the "
@@ -56,16 +64,7 @@ def _while_held(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) 
         "(masked keys counted); the two are level where it costs what the last column says. Not planned, not "
         "corrected.\n"
     )
-    head = [
-        "Lead",
-        "Seeds",
-        "At equal updates [95 %]",
-        "At equal work [95 %]",
-        "At equal work, each validation, %",
-        "Work of an update ×",
-        "Level at ×",
-    ]
-    return f"{how}\n{markdown(head, lines)}"
+    return f"{how}\n{markdown_of(rows)}"
 
 
 def _at_the_ends(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) -> str:
@@ -121,9 +120,7 @@ def _by_other_scores(found: Finding, shown: Aggregate) -> str:
     model = rows[claim.model]
     others = [shown.baseline, *(rows[arm] for arm in claim.controls if arm in rows)]
     leads = {one.other: one.validation for one in found.comparisons if one.model == claim.model}
-    of_validation = [
-        gain_with_interval(_PERPLEXITY, lead) if (lead := leads.get(row.arm)) else MISSING for row in others
-    ]
+    of_validation = [gain_with_interval(_PERPLEXITY, leads.get(row.arm)) for row in others]
     gains = {"Validation perplexity, of the scored checkpoint": of_validation}
     for metric in METRIC_LABEL:
         if shown.baseline.values(metric):

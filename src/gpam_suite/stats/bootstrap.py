@@ -19,10 +19,12 @@ from sacrebleu.metrics.bleu import BLEU
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import sha256
+from gpam_suite.common.formatting import count
 from gpam_suite.common.tasks import LM, RECALL, TASKS
 from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 from gpam_suite.records.lines import SCORES, read_scores
+from gpam_suite.stats.over_seeds import Difference
 
 RESAMPLES = 1000
 LEAST_UNITS = 10
@@ -31,6 +33,10 @@ LEAST_UNITS = 10
 SEED = 12345
 """sacreBLEU's own default seed, so that its paired test (``--paired-bs``) draws the same test sets."""
 
+BOTH_DRAWN = (
+    "hierarchical bootstrap, each draw taking seeds with replacement and one test set for all of them; with fewer than "
+    "five seeds it is too narrow"
+)
 _TOLERANCE = 1e-9  # between the record's number and the one its scores give, which differ in the order of a sum
 
 
@@ -51,17 +57,6 @@ class Resampled:
     def sizes(self) -> np.ndarray:
         """Words, answers or reference length of each unit: what two runs on one test set share."""
         return self.statistics[:, 0 if TASKS[self.record["task"]].statistics else 1]
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Difference on the test set, its 95 % percentile interval, and the two-sided p value."""
-
-    estimate: float
-    low: float
-    high: float
-    p_value: float
-    units: int
 
 
 def corpus_score(task: str, totals: np.ndarray, *, of_a_sentence: bool = False) -> float:
@@ -148,9 +143,9 @@ def resample(record: Record) -> Resampled | None:
     return Resampled(record, unit, statistics, score, samples)
 
 
-def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap | None:
-    """The difference ``mean(systems) - mean(baselines)`` on the test set, with interval and p value; None with fewer
-    than :data:`LEAST_UNITS` units.
+def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Difference | None:
+    """The difference ``mean(systems) - mean(baselines)`` on the test set, with percentile interval and two-sided p
+    value; None with fewer than :data:`LEAST_UNITS` units.
 
     The p value is the two-sided one of Riezler & Maxwell (2005), with ``d`` the difference on the test set, ``d_r`` on
     resample ``r`` and ``m`` their mean: ``(1 + #{|d_r - m| >= |d|}) / (1 + RESAMPLES)``; 1 of two systems with the
@@ -161,10 +156,11 @@ def paired_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled
         UsageError: two runs were scored on different test sets.
     """
     drawn = np.mean([s.samples for s in systems], axis=0) - np.mean([s.samples for s in baselines], axis=0)
-    return _bootstrap(systems, baselines, drawn)
+    units = f"{count(len(systems[0].sizes))} {systems[0].unit}s"
+    return _bootstrap(systems, baselines, drawn, f"paired bootstrap over {units}, {RESAMPLES} resamples")
 
 
-def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Bootstrap | None:
+def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled]) -> Difference | None:
     """The same difference when both the seeds and the test set are drawn anew; None with one seed on a side or
     fewer than :data:`LEAST_UNITS` units.
 
@@ -187,7 +183,7 @@ def hierarchical_bootstrap(systems: Sequence[Resampled], baselines: Sequence[Res
     rng = np.random.default_rng([SEED, 1])  # another stream than the one that draws the units
     picks = rng.integers(len(ours), size=(len(ours), RESAMPLES))
     others = picks if seeds[0] == seeds[1] else rng.integers(len(theirs), size=(len(theirs), RESAMPLES))
-    return _bootstrap(systems, baselines, _drawn_means(ours, picks) - _drawn_means(theirs, others))
+    return _bootstrap(systems, baselines, _drawn_means(ours, picks) - _drawn_means(theirs, others), BOTH_DRAWN)
 
 
 def _drawn_means(runs: Sequence[Resampled], picks: np.ndarray) -> np.ndarray:
@@ -204,12 +200,14 @@ def _refuse_other_test_set(runs: Sequence[Resampled]) -> None:
             )
 
 
-def _bootstrap(systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray) -> Bootstrap | None:
+def _bootstrap(
+    systems: Sequence[Resampled], baselines: Sequence[Resampled], drawn: np.ndarray, method: str
+) -> Difference | None:
     _refuse_other_test_set([*baselines, *systems])
-    if (units := len(systems[0].sizes)) < LEAST_UNITS:
+    if len(systems[0].sizes) < LEAST_UNITS:
         return None
     estimate = float(np.mean([s.score for s in systems]) - np.mean([s.score for s in baselines]))
     low, high = np.quantile(drawn, [0.025, 0.975])
     beyond = np.abs(drawn - drawn.mean()) >= abs(estimate)
     p = (1 + int(beyond.sum())) / (1 + RESAMPLES)
-    return Bootstrap(estimate, float(low), float(high), p, units)
+    return Difference(estimate, float(low), float(high), method, p)

@@ -32,8 +32,7 @@ class Difference:
     """Mean of a model minus mean of its baseline, over the seeds that :func:`shared` has.
 
     ``low`` and ``high`` bound the 95 % interval and are None where the seeds have no spread to make one of; ``method``
-    says how they were made, or why not. ``p_value`` is the two-sided p value of the same t test:
-    ``2 P(T > |d| / error)``.
+    says how they were made, or why not. ``p_value`` is the two-sided p value of the same test.
     """
 
     estimate: float
@@ -63,7 +62,8 @@ def shared(
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
-    """Difference of the means with its 95 % interval; both arguments map a seed to its number.
+    """Difference of the means with its 95 % interval and the p value of the same t test, ``2 P(T > |d| / error)``; both
+    arguments map a seed to its number.
 
     - Two or more seeds that both sides have: paired t over these, ``d -+ t(n-1) s_d / sqrt(n)`` with the differences
       ``d_k`` of seed ``k`` (Student 1908).

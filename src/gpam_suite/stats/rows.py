@@ -9,7 +9,7 @@ from typing import Any
 from gpam_suite.common.tasks import LM, TASKS
 from gpam_suite.records.folder import Record
 from gpam_suite.records.metrics import turned
-from gpam_suite.stats.bootstrap import Bootstrap, Resampled, hierarchical_bootstrap, paired_bootstrap, resample
+from gpam_suite.stats.bootstrap import Resampled, hierarchical_bootstrap, paired_bootstrap, resample
 from gpam_suite.stats.over_seeds import (
     ENOUGH_SEEDS,
     Difference,
@@ -129,11 +129,6 @@ class Aggregate:
         """Decimals of the headline metric: perplexities of characters are small."""
         return 3 if self.task == LM.name and self.unit == "character" else 2
 
-    @property
-    def units(self) -> str:
-        """What the test set is resampled by, in the plural; what is usual where no run has scores to resample."""
-        return f"{next((run.unit for row in self.rows for run in row.resampled), TASKS[self.task].units[0])}s"
-
     @cached_property
     def records(self) -> list[Record]:
         return [record for row in self.rows for record in row.records]
@@ -172,12 +167,12 @@ class Aggregate:
         values, baseline = row.values(metric), self.baseline_of(row).values(metric)
         return difference(values, baseline) if values and baseline else None
 
-    def test_set(self, row: Row) -> Bootstrap | None:
+    def test_set(self, row: Row) -> Difference | None:
         """``row`` minus baseline on the test set; None for the baseline or where scores are missing or few."""
         sides = self.both_resampled(row)
         return paired_bootstrap(*sides) if sides else None
 
-    def seeds_and_test_set(self, row: Row) -> Bootstrap | None:
+    def seeds_and_test_set(self, row: Row) -> Difference | None:
         """``row`` minus baseline with seeds and test set drawn anew; None where scores or seeds are missing or few."""
         sides = self.both_resampled(row)
         return hierarchical_bootstrap(*sides) if sides else None
@@ -199,7 +194,7 @@ class Aggregate:
         """The rows that have a difference to the baseline; with more than one, p values want a correction."""
         return [row for row in self.rows if self.difference(row)]
 
-    def corrected(self, find: Callable[[Row], Difference | Bootstrap | None]) -> dict[tuple[str, str], float]:
+    def corrected(self, find: Callable[[Row], Difference | None]) -> dict[tuple[str, str], float]:
         """Holm's p values of ``find`` (:meth:`difference`, :meth:`test_set`) by the row's key, where there are any; in
         its family is what several seeds were run for, whether or not they finished."""
         tests = {row: (found := find(row)) and found.p_value for row in self.rows if row is not self.baseline}

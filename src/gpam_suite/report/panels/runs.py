@@ -15,9 +15,8 @@ from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import look_of, selected
 from gpam_suite.report.panels import ANALYSE
-from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels
+from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels, symbol
 from gpam_suite.report.provenance import caption
-from gpam_suite.report.sweep import symbol
 from gpam_suite.stats.inside_claim import OF_TOKENS
 from gpam_suite.stats.rows import Aggregate, Row
 
