@@ -87,7 +87,7 @@ def test_published_runs_are_what_the_plan_says(experiment, model):
     if found is not None:
         predicted = price(work, PUBLISHED_CPU, 1, UTILISATION["fp32"])
         reached = found[0] * records[0]["flops"]["train_per_token"] / PUBLISHED_CPU.fp32
-        assert 0.44 <= reached <= 0.58  # as gpam_suite.tools.devices and docs/plan.md say
+        assert 0.44 <= reached <= 0.58  # as gpam_suite.tools.devices and docs/cost.md say
         assert predicted.tokens_per_second == pytest.approx(found[0], rel=0.2)
         assert predicted.hours * 3600 == pytest.approx(found[1], rel=0.2)
 

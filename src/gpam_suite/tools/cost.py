@@ -1,7 +1,7 @@
 """What a training will cost, on paper: parameters, FLOPs, memory a device, tokens a second, hours, dollars.
 
 The model is built by fairseq on torch's meta device, which has shapes and no numbers, so a large one costs nothing.
-docs/plan.md has the formula, says how well it predicts and what is left out; the facts and assumptions about devices
+docs/cost.md has the formula, says how well it predicts and what is left out; the facts and assumptions about devices
 are in :mod:`gpam_suite.tools.devices`.
 """
 
@@ -309,4 +309,4 @@ def lines(work: Workload, device: Device, prices: list[Price], reached: str, dol
         ]
     if work.assumed:
         report += ["", f"  Assumed, not counted in the data: {', '.join(work.assumed)}."]
-    return [*report, "  Without the evaluation at the end. Formula and accuracy: docs/plan.md"]
+    return [*report, "  Without the evaluation at the end. Formula and accuracy: docs/cost.md"]
