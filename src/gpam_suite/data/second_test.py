@@ -16,6 +16,8 @@ from gpam_suite.data.store.download import checked_file, obtain
 from gpam_suite.data.text.lines import decode_lines
 
 log = logging.getLogger(__name__)
+SECOND_TEST = "second_test."
+"""What the names of its files in a run's folder begin with."""
 
 
 def keep_second_test(cfg: DictConfig, folder: Path) -> None:
@@ -66,7 +68,7 @@ def second_test_checksum(folder: Path) -> str:
 
 def second_test_file(folder: Path, language: str) -> Path:
     """One side of the second test set of the run in ``folder``."""
-    return folder / f"second_test.{language}"
+    return folder / f"{SECOND_TEST}{language}"
 
 
 def _texts(cfg: DictConfig) -> dict[str, bytes]:
