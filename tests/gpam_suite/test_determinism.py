@@ -7,7 +7,6 @@ import types
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from runs import run_here, tiny, train_here
 from soak.bits import differences, parameters_of
 from soak.same_bits import OTHER_SEED, equal_runs
@@ -76,7 +75,7 @@ def test_data_that_changed_under_a_finished_run_is_noticed(tmp_path, caplog):
 def test_a_run_does_not_go_on_with_other_text_and_tells_of_other_code(tmp_path, monkeypatch):
     def start(checksum, commit="a"):
         monkeypatch.setattr(run_module.environment, "git", lambda: {"commit": commit, "dirty": False})
-        return run_module._begun(OmegaConf.create(), tmp_path, {"checksum": checksum, "begins_from": {}})
+        return run_module._begun(tmp_path, {"checksum": checksum, "begins_from": {}})
 
     start("one" * 8)
     start("two" * 8)  # nothing was trained on the first

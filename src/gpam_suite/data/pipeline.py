@@ -20,6 +20,7 @@ from gpam_suite.data.kinds.sources import KINDS
 from gpam_suite.data.options import check_preprocessing, plain
 from gpam_suite.data.prepared import MANIFEST, Prepared
 from gpam_suite.data.store.atomic import make, remove_abandoned, unchanged, unwritable
+from gpam_suite.data.store.download import has_checksums
 from gpam_suite.data.store.stages import Stages
 from gpam_suite.data.workers import Workers
 
@@ -95,7 +96,7 @@ def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str,
     Raises:
         UsageError: it is other text now.
     """
-    if KINDS[dataset.kind].published and _has_checksums(plain(dataset, "dataset")):
+    if KINDS[dataset.kind].published and has_checksums(plain(dataset, "dataset")):
         return
     try:
         now = prepare(dataset, preprocessing, paths).manifest["checksum"]
@@ -107,13 +108,6 @@ def check_same_data(dataset: Any, preprocessing: Any, paths: Any, checksum: str,
             f"{run} is finished, but its data has changed since: the text's checksum was {checksum[:12]}, now it is "
             f"{now[:12]}; give the new text an experiment_name of its own, or delete that folder to train again"
         )
-
-
-def _has_checksums(node: Any) -> bool:
-    """Whether every public file in a part of a ``dataset`` node has checksums."""
-    if not isinstance(node, dict):
-        return not isinstance(node, list) or all(map(_has_checksums, node))
-    return bool("mirror" not in node or node.get("checksums")) and all(map(_has_checksums, node.values()))
 
 
 def _root(paths: Mapping[str, Any]) -> Path:

@@ -12,7 +12,7 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import file_sha256, sha256, write_atomically
 from gpam_suite.common.options import nonempty
 from gpam_suite.data.options import plain
-from gpam_suite.data.store.download import checked_file, obtain
+from gpam_suite.data.store.download import checked_file, has_checksums, obtain
 from gpam_suite.data.text.lines import decode_lines
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def check_same_second_test(cfg: DictConfig, folder: Path) -> None:
         UsageError: it is other text now.
     """
     second = cfg.evaluation.get("second_test")
-    if not second or has_checksums(second):
+    if not second or has_checksums(plain(second, "evaluation.second_test")):
         return
     try:
         texts = _texts(cfg)
@@ -54,11 +54,6 @@ def check_same_second_test(cfg: DictConfig, folder: Path) -> None:
                 f"{folder} is finished, but evaluation.second_test.{language} has changed since: give the new text an "
                 "experiment_name of its own, or delete that folder to train again"
             )
-
-
-def has_checksums(second: DictConfig) -> bool:
-    """Whether both texts of the node ``evaluation.second_test`` are told by their checksums."""
-    return all(text.get("checksums") for text in second.values() if isinstance(text, DictConfig))
 
 
 def second_test_checksum(folder: Path) -> str:

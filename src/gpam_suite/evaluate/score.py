@@ -7,7 +7,9 @@ from omegaconf import DictConfig
 
 from gpam_suite.common.tasks import LM, NMT, RECALL
 from gpam_suite.data import Prepared
-from gpam_suite.data.second_test import has_checksums, second_test_checksum
+from gpam_suite.data.options import plain
+from gpam_suite.data.second_test import second_test_checksum
+from gpam_suite.data.store.download import has_checksums
 from gpam_suite.evaluate import documents, language_model, recall, translation
 
 BY_TASK = {LM.name: language_model.evaluate, NMT.name: translation.evaluate, RECALL.name: recall.evaluate}
@@ -30,6 +32,6 @@ def evaluate(
         scores, kind = translation.score_second_test(model, task, prepared, evaluation, folder)
         metrics |= scores
         protocol["second_test"] = ", ".join([second.name, *kind])
-        if not has_checksums(second):
+        if not has_checksums(plain(second, "evaluation.second_test")):
             protocol["second_test_checksum"] = second_test_checksum(folder)
     return metrics, protocol

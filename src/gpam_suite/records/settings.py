@@ -43,7 +43,7 @@ NAMES_A_ROW = (
 are named after what differs."""
 FOLLOWS = {"fairseq.lr_scheduler.total_num_update": "fairseq.optimization.max_update"}
 """Keys that say nothing of their own where they have the value of another."""
-_OF_A_SEARCH = ("evaluation.max_tokens",)
+_EQUAL_IN_TRANSLATION = ("evaluation.max_tokens",)
 """Keys that may differ, but for translations: how long a hypothesis may become is counted from the longest source in
 its batch."""
 
@@ -62,7 +62,7 @@ def table_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         found[BATCH] = batch
     apart = [MAX_TOKENS, UPDATE_FREQ] if batch else []
     apart += [key for key, other in FOLLOWS.items() if key in found and found[key] == found.get(other)]
-    decides = _OF_A_SEARCH if found.get("dataset.task") == NMT.name else ()
+    decides = _EQUAL_IN_TRANSLATION if found.get("dataset.task") == NMT.name else ()
     apart += [key for key in found if _MAY_DIFFER.fullmatch(key) and key not in decides]
     return {key: value for key, value in found.items() if key not in apart}
 

@@ -79,7 +79,7 @@ def run(cfg: DictConfig) -> float | None:
             record = read_record(folder)
             check_same_data(cfg.dataset, cfg.preprocessing, cfg.paths, record["data"]["checksum"], folder)
             check_same_second_test(cfg, folder)
-            _check_same_beginning(cfg, record.at("data", "begins_from") or {}, folder)
+            _check_same_beginning(_begins_from(cfg), record.at("data", "begins_from") or {}, folder)
             log.info("already finished: %s", folder)
             code = f"src/gpam/attention/mechanisms/{cfg.model.attention}.py"
             if environment.changed(code, record["git"]):
@@ -91,20 +91,21 @@ def run(cfg: DictConfig) -> float | None:
                 raise UsageError(f"{name}: there is no file '{path}'")
         keep_second_test(cfg, folder)
         prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
-        check_references(cfg.evaluation, prepared, folder)
-        check_lengths(cfg.evaluation, fairseq_config(cfg), prepared, folder, devices(cfg))
         return _run(cfg, folder, prepared, ours)
 
 
 def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], bool]) -> float:
+    complete = fairseq_config(cfg)
+    check_references(cfg.evaluation, prepared, folder)
+    check_lengths(cfg.evaluation, complete, prepared, folder, devices(cfg))
     data = {
         "checksum": prepared.manifest["checksum"],
         "name": prepared.manifest["name"],
         "counts": {split: prepared.words(split) for split in SPLITS},
-        "left_out": left_out(fairseq_config(cfg), prepared),
-        "begins_from": {name: file_sha256(path) for name, path in _beginnings(cfg).items()},
+        "left_out": left_out(complete, prepared),
+        "begins_from": _begins_from(cfg),
     }
-    git = _begun(cfg, folder, data)  # before the training, whatever is checked out meanwhile
+    git = _begun(folder, data)  # before the training, whatever is checked out meanwhile
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     if cfg.fairseq.common.cpu and fast(cfg) and library.load() is None:
@@ -166,18 +167,23 @@ def _beginnings(cfg: DictConfig) -> dict[str, Path]:
     return {name: Path(path) for name, path in given.items() if path}
 
 
-def _check_same_beginning(cfg: DictConfig, before: dict[str, str], folder: Path) -> None:
+def _begins_from(cfg: DictConfig) -> dict[str, str]:
+    """Option to the SHA-256 of its file, of those that are there."""
+    return {name: file_sha256(path) for name, path in _beginnings(cfg).items() if path.is_file()}
+
+
+def _check_same_beginning(now: dict[str, str], before: dict[str, str], folder: Path) -> None:
     """Refuse a file that first parameters came from and that has changed since; one that is gone, or that was not kept
     account of, cannot be compared."""
-    for name, path in _beginnings(cfg).items():
-        if name in before and path.is_file() and file_sha256(path) != before[name]:
+    for name, checksum in now.items():
+        if before.get(name, checksum) != checksum:
             raise UsageError(
                 f"{folder} began from another file: {name} has changed since; put it back, give the new one an "
                 "experiment_name of its own, or delete that folder to train again"
             )
 
 
-def _begun(cfg: DictConfig, folder: Path, data: dict[str, Any]) -> dict[str, Any] | None:
+def _begun(folder: Path, data: dict[str, Any]) -> dict[str, Any] | None:
     """The code that trains: :func:`environment.git`, ``dirty`` too where the run began with another commit. What it
     began with is kept in the folder.
 
@@ -195,7 +201,7 @@ def _begun(cfg: DictConfig, folder: Path, data: dict[str, Any]) -> dict[str, Any
             f"{folder} has begun with other text: its checksum was {was}, now it is {is_now}; put the text back, give "
             "the new one an experiment_name of its own, or delete that folder to train again"
         )
-    _check_same_beginning(cfg, before.get("begins_from", {}), folder)
+    _check_same_beginning(now["begins_from"], before.get("begins_from", {}), folder)
     return now["git"] and {**now["git"], "dirty": now["git"]["dirty"] or before["git"] != now["git"]}
 
 

@@ -58,6 +58,13 @@ def checked_file(node: Any, key: str) -> Mapping[str, Any]:
     return node
 
 
+def has_checksums(node: Any) -> bool:
+    """Whether every public file in a part of a configuration has checksums."""
+    if not isinstance(node, dict):
+        return not isinstance(node, list) or all(map(has_checksums, node))
+    return bool("mirror" not in node or node.get("checksums")) and all(map(has_checksums, node.values()))
+
+
 def obtain(file: Mapping[str, Any], dataset: str, paths: Mapping[str, Any]) -> tuple[bytes, str]:
     """The unpacked content of one public file and where it came from; see :func:`obtain_file`."""
     path, _, origin = obtain_file(file, dataset, paths)
