@@ -18,6 +18,7 @@ LAMBDA_LABELS = {"lambda_pos": "lambda+", "lambda_neg": "lambda-"}
 _OPTION_LABELS = {
     "query_neg_init=identity": "W_Q^- from I",
     "query_neg_init=xavier": "W_Q^- random",
+    "dropout_on=combined": "one mask of dropout",
     "negative_in=self": "self attention alone",
     "negative_in=encoder": "encoder's self attention alone",
     "negative_in=decoder": "decoder's self attention alone",
