@@ -203,11 +203,11 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
         f"paths.results={arguments.results}",
         *overrides,
     ]
-    for_data = ("experiment=", "paths.", "dataset", "recipe=", "preprocessing.")
+    for_data = ("experiment=", "paths.", "dataset", "recipe=", "preprocessing.", "hydra.searchpath=")
     if scale == "paper":
         for_cost = (*for_data, "fairseq.", "evaluation.")
-        call("plan.py", *[word for word in common if word.startswith(for_cost)])
-    prepared = call("prepare.py", *[word for word in common if word.startswith(for_data)])
+        call("plan.py", *[word for word in common if word.lstrip("+~").startswith(for_cost)])
+    prepared = call("prepare.py", *[word for word in common if word.lstrip("+~").startswith(for_data)])
     if prepared:
         return prepared
     if jobs > 1:

@@ -100,6 +100,13 @@ def test_every_experiment_has_a_plan(experiment, capsys, tmp_path):
     assert [int(line.split()[0]) for line in said.splitlines() if re.match(r" +[148]  ", line)] == [1, 4, 8]
 
 
+def test_an_update_holds_whole_samples_as_many_as_fairseq_takes():
+    words = ["experiment=lm_laptop", "fairseq.task.tokens_per_sample=256", "fairseq.dataset.max_tokens=2560"]
+    work = workload(composed(*words, "fairseq.dataset.validate_interval_updates=0"), vocabulary=1000)
+    assert work.tokens_per_update == 8 * 256
+    assert "validations of each epoch that take no time" in work.assumed
+
+
 def test_a_known_vocabulary_gives_the_parameters_of_the_record():
     records = PUBLISHED["lm_wikitext2_short", "softmax"]
     cfg = configuration(records[0])

@@ -108,8 +108,9 @@ def test_data_of_ones_own_are_prepared(monkeypatch):
     called = []
     monkeypatch.setattr(script, "call", lambda *words: called.append(words) or 1)
     asked = argparse.Namespace(task="lm", sweep=False, results="r", models="softmax", seeds="1")
-    script.reproduce(asked, "laptop", 0, 1, ["dataset=local_lm", "dataset.folder=x", "model.lambda_neg=1"])
-    assert called == [("prepare.py", "experiment=lm_laptop", "paths.results=r", "dataset=local_lm", "dataset.folder=x")]
+    own = ["hydra.searchpath=[file://own]", "dataset=local_lm", "++dataset.folder=x"]
+    script.reproduce(asked, "laptop", 0, 1, [*own, "model.lambda_neg=1"])
+    assert called == [("prepare.py", "experiment=lm_laptop", "paths.results=r", *own)]
 
 
 def test_language_models_side_by_side_end_in_a_table(tmp_path):

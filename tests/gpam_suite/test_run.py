@@ -41,6 +41,7 @@ from gpam_suite.records.lines import read_history, read_scores
 from gpam_suite.run import processes, worker
 from gpam_suite.run import run as run_module
 from gpam_suite.run.outcomes import TRAINED, RunFailed
+from gpam_suite.run.progress import last_record
 from gpam_suite.run.run import run
 from gpam_suite.stats.curves import scored_update
 
@@ -380,7 +381,7 @@ def test_a_finite_model_without_a_score_is_a_diverged_run(lm, nats, monkeypatch)
         worker.main(folder, prepare(cfg.dataset, cfg.preprocessing, cfg.paths).folder)
 
 
-def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):
+def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm, monkeypatch):
     cfg, _ = lm
     diverging = OmegaConf.merge(cfg, {"fairseq": {"optimization": {"lr": [1e38], "clip_norm": 0.0}}})
     with pytest.raises(RunFailed):
@@ -393,6 +394,11 @@ def test_a_run_that_fails_or_diverges_leaves_a_record_that_says_so(lm):
     with pytest.raises(RunFailed):
         run_here(failing)
     assert read_record(folder_of(failing))["status"] == "failed"
+    found = []
+    monkeypatch.setattr(run_module, "_work", lambda _, folder, *__: found.append(last_record(folder)) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_here(failing)
+    assert found == [None], "while it is tried again"
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -12,7 +12,7 @@ from record_factory import PROTOCOLS, add_config, add_document_scores, add_histo
 from gpam.errors import UsageError
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import read_records
-from gpam_suite.records.settings import table_settings
+from gpam_suite.records.settings import BATCH, table_settings
 from gpam_suite.report.page import build
 from gpam_suite.report.tables import csv_table, table
 from gpam_suite.stats.aggregate import aggregate, read_aggregates
@@ -147,7 +147,7 @@ def test_where_lambdas_vary_each_row_names_both(tmp_path):
     labels = [line["Model"] for line in _table(tmp_path)]
     assert labels[1:] == [
         "daGPAM (lambda+ = 0.5, lambda- = 0.5)",
-        "daGPAM (lambda+ = 0, lambda- = 0.5, dropout_on=combined)",
+        "daGPAM (lambda+ = 0, lambda- = 0.5, one mask of dropout)",
     ]
 
 
@@ -208,6 +208,16 @@ def test_machine_may_differ_and_controls_may_have_another_size(tmp_path):
     sliced = {"fairseq__optimization__update_freq": [4, 4], "fairseq__dataset__max_tokens": 512}  # for 4 devices
     add_config(other, fairseq__model__decoder_layers=8, **sliced)
     assert len(_table(tmp_path)) == 2
+
+
+def test_a_batch_cut_otherwise_counts_as_what_fairseq_takes_of_it():
+    """Eight samples of 256 tokens or five times two, of one length; of sentences the limit itself."""
+    dataset, task = {"max_tokens": 2560}, {"tokens_per_sample": 256}
+    halves = {"dataset": {"max_tokens": 1280}, "optimization": {"update_freq": [2]}}
+    for own, tokens in (({"dataset": dataset}, 2560), (halves, 2560)):
+        assert table_settings({"fairseq": own})[BATCH] == tokens
+    for own, tokens in (({"dataset": dataset}, 2048), (halves, 2560)):
+        assert table_settings({"fairseq": {**own, "task": task}})[BATCH] == tokens
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
@@ -395,6 +405,20 @@ def test_text_from_records_cannot_break_a_table(tmp_path):
 def test_speed_on_other_machines_is_no_ratio(tmp_path):
     store(tmp_path, make_record(), make_record(model="dagpam", world_size=4, gpu="multi4"))
     assert _table(tmp_path)[1]["Training speed ×"] == "–"
+
+
+def test_a_model_file_may_leave_a_lambda_out(tmp_path):
+    for weight in (0.1, 0.3):
+        own = {"options": {"lambda_neg": weight}, "overrides_label": f"lambda_neg={weight}"}
+        store(tmp_path, make_record(model="own", **own))
+    assert [line["Model"] for line in _table(tmp_path)] == ["own (lambda- = 0.1)", "own (lambda- = 0.3)"]
+
+
+def test_text_of_ones_own_may_lie_elsewhere(tmp_path):
+    one, other = store(tmp_path, make_record(), make_record(seed=2))
+    for record, folder in ((one, "text"), (other, "/elsewhere/text")):
+        add_config(record, dataset__folder=folder)
+    assert len(_table(tmp_path)) == 1
 
 
 def test_samples_of_another_length_make_another_table(tmp_path):

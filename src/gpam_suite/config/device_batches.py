@@ -83,9 +83,9 @@ def shared(complete: DictConfig, count: int) -> dict[str, dict[str, object]]:
             f"gpu.devices={count} leaves each device {most // rest} tokens of fairseq.dataset.max_tokens={most}, less "
             f"than one sample of {length}; use fewer devices, or raise max_tokens or update_freq"
         )
-    if length is not None and rest * _samples(own, length) != _samples(whole, length):
+    if length is not None and rest * samples(own, length) != samples(whole, length):
         raise UsageError(
-            f"gpu.devices={count} cannot share the {_samples(whole, length)} samples of {length} tokens that "
+            f"gpu.devices={count} cannot share the {samples(whole, length)} samples of {length} tokens that "
             f"fairseq.dataset.max_tokens={most} has room for evenly; set fairseq.optimization.update_freq to a "
             f"multiple of {count}"
         )
@@ -98,8 +98,9 @@ def share(complete: DictConfig, count: int) -> None:
         complete[group].update(options)
 
 
-def _samples(dataset: Mapping[str, Any], length: int) -> int:
-    """Samples in a batch of fairseq's: a multiple of ``required_batch_size_multiple``, where there are as many."""
+def samples(dataset: Mapping[str, Any], length: int) -> int:
+    """How many of ``length`` tokens are in a batch of fairseq's: a multiple of ``required_batch_size_multiple``, where
+    there are as many."""
     held, multiple = dataset["max_tokens"] // length, dataset["required_batch_size_multiple"]
     held = min(held, dataset["batch_size"] or held)
     return held - held % multiple if held >= multiple else held

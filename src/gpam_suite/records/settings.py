@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpam_suite.common.tasks import NMT
+from gpam_suite.config.device_batches import samples
 
 MAX_TOKENS, UPDATE_FREQ = "fairseq.dataset.max_tokens", "fairseq.optimization.update_freq"
 BATCH = "tokens per update"
-"""``max_tokens`` times ``update_freq``: how it is cut up belongs to the machine
-(:mod:`gpam_suite.config.device_batches`)."""
+"""``max_tokens`` times ``update_freq``; of samples of one length what fairseq takes of it. How it is cut up belongs to
+the machine (:mod:`gpam_suite.config.device_batches`)."""
 
+_SAMPLES = {"max_tokens": None, "batch_size": None, "required_batch_size_multiple": 8}
+"""fairseq's options of how many samples make a batch, and what they are where nothing is said."""
 _WHERE = "says where data and files lie; the checksum of the text must be equal"
 _LOGGING = "says what is logged"
 _MACHINE = "the machine; an update holds the same tokens on any of them"
@@ -31,7 +34,8 @@ MAY_DIFFER = {
     r"fairseq\.dataset\.(max_tokens|batch_size)_valid|evaluation\.max_tokens": _MEMORY,
     r"fairseq\.common\.(log_\w+|no_progress_bar|\w+_logging|tensorboard_logdir|wandb_project|aim_\w+)": _LOGGING,
     r"fairseq\.checkpoint\.(keep_\w+|no_epoch_checkpoints|write_checkpoints_asynchronously)": _KEPT,
-    r"fairseq\.checkpoint\.save_dir|fairseq\.task\.data|(dataset|evaluation)\.(.*\.)?(urls|mirror)(\..*)?": _WHERE,
+    r"fairseq\.checkpoint\.save_dir|fairseq\.task\.data|dataset\.folder": _WHERE,
+    r"(dataset|evaluation)\.(.*\.)?(urls|mirror)(\..*)?": _WHERE,
 }
 """Keys (whole names, as regular expressions) that may differ within a table, and why."""
 NAMES_A_ROW = (
@@ -70,6 +74,9 @@ def table_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def tokens_per_update(settings: Mapping[str, Any]) -> int | None:
     """:data:`BATCH` of :func:`all_settings`; None where a batch is not counted in tokens, or changes between epochs."""
     most, frequencies = settings.get(MAX_TOKENS), settings.get(UPDATE_FREQ) or [1]
+    if most and (length := settings.get("fairseq.task.tokens_per_sample")):
+        given = {name: settings.get(f"fairseq.dataset.{name}", usual) for name, usual in _SAMPLES.items()}
+        most = length * samples(given, length)
     return most * frequencies[0] if most and len(set(frequencies)) == 1 else None
 
 

@@ -96,12 +96,10 @@ def _status(folder: Path) -> str:
 
 
 def last_record(folder: Path) -> Record | None:
-    """The run's record; None before there is one, and where it is of a failure and the run was started again since."""
-    if not archives.is_file(folder / RECORD):
-        return None
-    record = read_record(folder)
-    started_again = _changed(folder / CONFIG) > _changed(folder / RECORD)
-    return None if started_again and record["status"] != "finished" else record
+    """The run's record; None before there is one, and while a run that was lost is tried again."""
+    begun_here = (folder / CONFIG).is_file()
+    ended = (folder / RECORD).is_file() if begun_here else archives.is_file(folder / RECORD)
+    return read_record(folder) if ended else None
 
 
 def _changed(path: Path) -> float:

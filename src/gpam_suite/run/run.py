@@ -32,7 +32,7 @@ from gpam_suite.evaluate.limits import check_lengths, left_out
 from gpam_suite.evaluate.references import check_references
 from gpam_suite.evaluate.trained import checkpoint_of
 from gpam_suite.records import environment
-from gpam_suite.records.folder import is_finished, read_record, write_record
+from gpam_suite.records.folder import RECORD, is_finished, read_record, write_record
 from gpam_suite.records.history_rows import gradients_and_scalars
 from gpam_suite.records.lines import read_history
 from gpam_suite.records.schema import PARAMETERS
@@ -106,6 +106,7 @@ def _run(cfg: DictConfig, folder: Path, prepared: Prepared, ours: Callable[[], b
         "begins_from": _begins_from(cfg),
     }
     git = _begun(folder, data)  # before the training, whatever is checked out meanwhile
+    (folder / RECORD).unlink(missing_ok=True)  # of a run that was lost, and is tried again
     write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(identity(cfg))))
     log.info("run folder: %s", folder)
     if cfg.fairseq.common.cpu and fast(cfg) and library.load() is None:

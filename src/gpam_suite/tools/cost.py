@@ -24,7 +24,7 @@ from gpam_suite.common.options import one_of, positive, several, whole_number
 from gpam_suite.common.tasks import NMT, RECALL
 from gpam_suite.config.compose import check
 from gpam_suite.config.controls import TRANSLATION_LENGTH
-from gpam_suite.config.device_batches import shared
+from gpam_suite.config.device_batches import samples, shared
 from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.data import Prepared
 from gpam_suite.data.binarise import new_dictionary
@@ -151,7 +151,7 @@ def workload(
     else:
         target = source = float(sentence or TRANSLATION_LENGTH)
         assumed += [] if sentence else [f"sentences of {TRANSLATION_LENGTH} tokens"]
-    fill = most // sample * sample / most if sample else FILL
+    fill = samples(complete.dataset, sample) * sample / most if sample else FILL
     if not sample:
         assumed.append(f"{FILL:.0%} of max_tokens are target tokens")
     logits = sizes[-1]
@@ -224,8 +224,10 @@ def _validation_tokens(cfg: DictConfig, prepared: Prepared | None, complete: Dic
         known = "dataset.split.valid" if cfg.dataset.kind == "characters" else "dataset.expect.valid.tokens"
         size = OmegaConf.select(cfg, known) or 0
         assumed.append(f"validation sets of {size:,} tokens" if size else "validations that take no time")
-    every = complete.dataset.validate_interval_updates
-    return size * (complete.optimization.max_update // every) if every else 0
+    if not (every := complete.dataset.validate_interval_updates):
+        assumed.append("validations of each epoch that take no time")
+        return 0
+    return size * (complete.optimization.max_update // every)
 
 
 def saved_numbers(model: Any, length: float) -> float:
