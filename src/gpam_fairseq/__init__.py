@@ -9,9 +9,11 @@ from gpam.commands import end_by_ctrl_c_while_importing
 end_by_ctrl_c_while_importing(__name__)
 products.use()  # before torch is loaded
 
-import gpam_fairseq.compat  # noqa: E402
-import gpam_fairseq.models  # noqa: E402
-import gpam_fairseq.recall  # noqa: E402
-import gpam_fairseq.trainer.loading  # noqa: E402
+from gpam_fairseq.compat import fairseqs_store  # noqa: E402
+
+with fairseqs_store():
+    import gpam_fairseq.models
+    import gpam_fairseq.recall
+    import gpam_fairseq.trainer.loading
 
 __all__: list[str] = []

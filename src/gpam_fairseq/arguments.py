@@ -19,7 +19,7 @@ from gpam.errors import UsageError, did_you_mean, in_a_line
 
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _LOOKED_AT = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
-_LOOKED_AT += ("--best-checkpoint-metric", "--continue-once", "--lr-scheduler")
+_LOOKED_AT += ("--best-checkpoint-metric", "--continue-once", "--lr-scheduler", "--lm-path")
 _LAST = "checkpoint_last.pt"  # what a training goes on with where it is there
 _TOLD = (Exception, ValueError, AssertionError, NotImplementedError)  # what fairseq raises in so many words
 _LONG = 12  # choices that a sentence may list
@@ -102,10 +102,13 @@ def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) ->
     would be read as a language model, or the other way round, which fairseq tries."""
     if command not in _TASK_OF:
         return load
-    task = _given(words).task or _TASK_OF[command]
+    given = _given(words)
+    task = given.task or _TASK_OF[command]
 
     def loaded(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         state = load(path, *args, **kwargs)
+        if path == given.lm_path:  # a language model beside the translation
+            return state
         own = (state.get("cfg") or {}).get("task")  # of fairseq's older tasks a Namespace
         trained = getattr(own, "_name", None)
         if trained != task and {trained, task} <= set(_TASK_OF.values()):
@@ -163,6 +166,11 @@ def sentence_for(error: Exception) -> str | None:
     if unset := re.match(r"Error merging override \w+\.(\w+)=null", str(error)):
         return f"--{unset[1].replace('_', '-')} is not given, and fairseq has no value for it; give it"
     if str(error).startswith("Error(s) in loading state_dict"):
+        if ".mechanism." in _first_difference(error):
+            return (
+                f"the checkpoint's model has another attention than was asked for ({_first_difference(error)}): leave "
+                "it out of --model-overrides"
+            )
         return (
             f"the checkpoint's model does not fit these dictionaries ({_first_difference(error)}); give the prepared "
             "data of its training, or data prepared with the same dictionaries (--srcdict, --tgtdict)"

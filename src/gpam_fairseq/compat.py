@@ -27,6 +27,9 @@ numbers wrong; what its trainer lacks is in ``trainer/``:
 11. ``--bf16`` on a command line is taken for ``--tpu``, and then fails on a GPU.
 12. ``score`` makes its scorer of three numbers, which takes one configuration, and gives sacrebleu open files, which
     takes lists. Of two texts of different length it scores what both have, without a word.
+13. fairseq registers a hundred configurations with Hydra, which copies them whenever anybody composes one, for a third
+    of the time, and would take one of them for a choice of ours (``model=lstm_lm``). Here they are in a store of their
+    own.
 
 Nothing outside fairseq is changed. A repair that a fairseq does not need does nothing.
 """
@@ -49,6 +52,7 @@ from gpam_fairseq.untrusted import literal, load_without_executing
 import hydra
 import numpy
 import torch
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.version import VersionBase
@@ -117,12 +121,33 @@ class _GuardedImports(importlib.abc.MetaPathFinder):
         return spec
 
 
+_STORE = object.__new__(ConfigStore)
+_STORE.repo = {}
+
+
+@contextlib.contextmanager
+def fairseqs_store() -> Iterator[None]:
+    """Repair 13: while this holds, what is registered and composed is fairseq's. Hydra's own part is in both stores, as
+    its plugins register when it first composes; what a ``--user-dir`` has registered is copied."""
+    ours = ConfigStore.instance()
+    for name, found in ours.repo.items():
+        if name == "hydra" or not isinstance(found, dict):
+            _STORE.repo[name] = found
+        else:
+            _STORE.repo.setdefault(name, {}).update(found)
+    Singleton._instances[ConfigStore] = _STORE
+    try:
+        yield
+    finally:
+        Singleton._instances[ConfigStore] = ours
+
+
 @contextlib.contextmanager
 def _hydra_as_fairseq_knows_it(config_path: str | None = None) -> Iterator[None]:
     """Repair 3: compose fairseq's own defaults under Hydra's 1.1 rules and leave an application around it alone."""
     running = {kind: Singleton._instances.pop(kind, None) for kind in (GlobalHydra, VersionBase)}
     try:
-        with warnings.catch_warnings():
+        with fairseqs_store(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with hydra.initialize_config_module("fairseq.config", version_base="1.1"):
                 yield
@@ -291,7 +316,7 @@ def _without_wandb() -> Iterator[None]:
 def _repair() -> None:
     sys.meta_path.insert(0, _GuardedImports())
     try:
-        with _dataclasses_keep_their_hash(), _without_wandb():
+        with _dataclasses_keep_their_hash(), _without_wandb(), fairseqs_store():
             import fairseq  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "fairseq":

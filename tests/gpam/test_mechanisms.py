@@ -167,6 +167,22 @@ def test_what_stands_at_padded_keys_and_values_is_not_seen(case, need_weights, v
 
 
 @every_case
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_what_stands_at_padded_targets_is_their_own(case, need_weights):
+    called, padding = Called(case), torch.tensor(PADDING)
+    found = []
+    for spoiled in (0.0, float("nan")):
+        given = inputs()
+        for name, tensor in given.tensors().items():
+            hidden = padding[:, None, :, None] if tensor.dim() == 4 else padding[:, :, None]
+            setattr(given, name, tensor.masked_fill(hidden, spoiled))
+        output, weights = called(given, key_padding_mask=padding, need_weights=need_weights)
+        found.append([output[~padding], *([weights.transpose(1, 2)[~padding]] if need_weights else [])])
+    for got, wanted in zip(*reversed(found), strict=True):
+        assert_close(got, wanted, **EXACT)
+
+
+@every_case
 @pytest.mark.parametrize("padding", [None, PADDING])
 def test_step_by_step_equals_all_at_once(case, padding):
     """Also after the sentences were put in another order in the middle, as beam search does."""

@@ -291,19 +291,21 @@ def test_a_static_caches_empty_places_are_not_a_targets_own(name, hf):
     assert_close(torch.stack(static), anew, rtol=1e-4, atol=1e-5)
 
 
-def test_two_towers_are_two_stacks():
+@pytest.mark.parametrize("named", [True, False])
+def test_two_towers_are_two_stacks(named):
     def tower():
         return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3)
 
-    both = nn.ModuleDict({"one": tower(), "other": tower()}).eval()
-    convert(both, "neutreno")
+    both = nn.ModuleDict({"one": tower(), "other": tower()}) if named else nn.ModuleList([tower(), tower()])
+    convert(both.eval(), "neutreno")
     sites = [module.site for module in both.modules() if isinstance(module, Mechanism)]
     assert [(site.layer, site.layers) for site in sites] == [(0, 3), (1, 3), (2, 3)] * 2
+    one, other = both.values() if named else both
     x, y = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
-    both["one"](x)
-    alone = both["other"](y)
-    both["one"](y)
-    assert torch.equal(both["other"](y), alone)
+    one(x)
+    alone = other(y)
+    one(y)
+    assert torch.equal(other(y), alone)
 
 
 @pytest.mark.parametrize("change", ["in_proj_weight", "in_proj_bias", "k_proj_weight", "exchanged"])
@@ -373,6 +375,23 @@ def test_what_is_not_transformers_own_is_left_and_said(hf):
         == "Mine is a class that did not come with transformers: its ways are not known"
     )
     assert "as if quantised" in done.left["transformer.h.2.attn"]
+
+
+def test_two_models_of_one_configuration_go_back(hf):
+    one, other = built(gpt2, hf), built(gpt2, hf)
+    other.config = other.transformer.config = one.config
+    for model in (other, one):
+        convert(model, "dagpam")
+    assert set(convert(one, "softmax").replaced.values()) == {"transformers' sdpa attention"}
+    assert one.config._attn_implementation == "sdpa"
+
+
+def test_models_that_pad_their_heads_are_left(hf):
+    sizes = {"hidden_size": 36, "intermediate_size": 32, "vocab_size": 40, "pad_head_dim_to_multiple_of": 8}
+    sizes |= {f"{side}_num_hidden_layers": 1 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_num_attention_heads": 4 for side in ("encoder", "decoder")}
+    with pytest.raises(UsageError, match="its heads are padded to another width than it says"):
+        convert(hf.MoonshineForConditionalGeneration(hf.MoonshineConfig(**sizes)), "dagpam")
 
 
 def test_a_class_whose_source_nobody_can_read_is_converted_too(hf):

@@ -277,6 +277,29 @@ def test_generate_with_another_dictionary_is_one_sentence(dagpam_checkpoint, lin
     assert re.match(wanted, capfd.readouterr().err.splitlines()[-1])
 
 
+def test_generate_with_another_attention_is_one_sentence(dagpam_checkpoint, parallel, capfd):
+    more = ["--model-overrides", "{'query_neg_heads': 'per_head'}"]
+    capfd.readouterr()
+    assert toy.gpam("generate", parallel, "--path", dagpam_checkpoint, *more) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith("gpam_fairseq generate: the checkpoint's model has another attention than was asked for")
+    assert said.endswith("leave it out of --model-overrides")
+
+
+def test_generate_beside_a_language_model(dagpam_checkpoint, parallel, tmp_path, capfd):
+    """Shallow fusion: fairseq looks for the language model's dictionary, the target side's, beside the other two."""
+    data = shutil.copytree(parallel, tmp_path / "data")
+    for path in parallel.glob("*.src-tgt.tgt.*"):
+        shutil.copy(path, data / path.name.replace(".src-tgt.tgt", ""))
+    shutil.copy(parallel / "dict.tgt.txt", data / "dict.txt")
+    assert toy.train(data, tmp_path / "lm", "gpam_lm", attention="dagpam", max_update=1) == 0
+    arguments = {"path": dagpam_checkpoint, "beam": 2, "gen_subset": "valid", "num_workers": 0}
+    own = {"lm_path": tmp_path / "lm/checkpoint_last.pt", "lm_weight": 0.1}
+    capfd.readouterr()
+    assert toy.gpam("generate", data, *toy.flags(arguments | own), "--scoring", "sacrebleu") == 0
+    assert "BLEU = " in capfd.readouterr().out
+
+
 def test_preprocess_does_not_write_over_a_dictionary(parallel, capfd):
     raw = parallel.parent / "raw"
     capfd.readouterr()
@@ -389,7 +412,7 @@ def test_help_names_commands_and_options(arguments, code, capfd):
 
 def test_a_process_for_each_device_has_the_plugin_and_the_fast_step(lines, tmp_path):
     """Two, as fairseq starts them where two GPUs are seen; here they are said to be, and the processes use the CPU.
-    Started again they go on."""
+    Started again, by fairseq's own step, they go on."""
     program = """
 import runpy, sys, torch
 torch.cuda.device_count = lambda: 2
@@ -402,9 +425,10 @@ runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
         "ddp_backend": "legacy_ddp",
     }
     arguments = toy.train_arguments(lines, tmp_path, "gpam_lm", attention="dagpam", **several)
-    for fast, updates in (("1", 3), ("1", 5), ("0", 3)):
-        meeting = tmp_path / f"meeting{fast}{updates}"
-        own = {"save_dir": tmp_path / fast, "max_update": updates, "distributed_init_method": f"file://{meeting}"}
+    folder = tmp_path / "run"
+    for fast, updates in (("1", 3), ("0", 5)):
+        meeting = tmp_path / f"meeting{updates}"
+        own = {"save_dir": folder, "max_update": updates, "distributed_init_method": f"file://{meeting}"}
         ran = subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments), *toy.flags(own)],
             check=False,
@@ -414,10 +438,11 @@ runpy.run_module("gpam_fairseq", run_name="__main__", alter_sys=True)
         )
         assert ran.returncode == 0, ran.stderr
         assert "training on 2 devices" in ran.stderr
-        assert (tmp_path / fast / "backends.json").is_file() == (fast == "1")
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / fast / "checkpoint_last.pt"))
+        assert (folder / "backends.json").is_file() == (fast == "1")
+        (folder / "backends.json").unlink(missing_ok=True)
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
         assert state["optimizer_history"][-1]["num_updates"] == updates
-        assert (f"Loaded checkpoint {own['save_dir']}" in ran.stderr) == (updates == 5)
+        assert (f"Loaded checkpoint {folder}" in ran.stderr) == (updates == 5)
 
 
 def test_as_a_program(parallel, tmp_path):

@@ -19,16 +19,17 @@ from gpam_suite.records.lines import append_history, read_history
 
 
 class Model(torch.nn.Module):
-    def __init__(self, attention="dagpam", options=None):
+    def __init__(self, attention="dagpam", options=None, width=8, heads=2):
         super().__init__()
         torch.manual_seed(0)
-        stock = MultiheadAttention(8, 2, self_attention=True)
-        self.self_attn = GPAMMultiheadAttention(stock, build(attention, Site(8, 2), options or {}))
+        stock = MultiheadAttention(width, heads, self_attention=True)
+        self.self_attn = GPAMMultiheadAttention(stock, build(attention, Site(width, heads), options or {}))
+        self.width = width
 
     def step(self):
         torch.manual_seed(1)
         self.zero_grad()
-        self.self_attn(torch.randn(5, 3, 8), None, None, need_weights=False)[0].square().sum().backward()
+        self.self_attn(torch.randn(5, 3, self.width), None, None, need_weights=False)[0].square().sum().backward()
         return self
 
 
@@ -61,10 +62,13 @@ def test_norms_are_those_of_the_gradients():
 
 
 def test_what_is_not_there_has_no_row():
-    """One learned lambda a module has no head, softmax no scalar, a model before its backward pass no gradient."""
+    """One learned lambda a module has no head, softmax and differential attention no scalar, a model before its
+    backward pass no gradient."""
     one = measure(Model(options={"lambdas": "trainable"}).step())["scalar"]
     assert one == {"lambda_pos/self_attn": 0.5, "lambda_neg/self_attn": 0.5}
     assert set(measure(Model("softmax").step())) == {"gradient"}
+    square = Model("differential", heads=4, width=16)  # whose vectors are as long as there are heads
+    assert set(measure(square.step())) == {"gradient"}
     assert measure(Model("softmax")) == {}
 
 

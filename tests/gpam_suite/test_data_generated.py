@@ -24,13 +24,17 @@ def pairs():
     return cldr.generate(node("cldr_de_en", **SMALL))
 
 
-def test_prose_is_deterministic_and_split_into_words(prose):
+def test_prose_is_deterministic_and_split_into_words(prose, monkeypatch):
+    """The first modules alone once more, with which the whole begins: a document depends on those before it."""
+    first = [one for one in python_docs._sources() if one[0] < "d"]
+    monkeypatch.setattr(python_docs, "_sources", lambda: first)
     raw, documents = python_docs.generate("raw")
-    assert documents == prose[1]
-    for starts in documents.values():
-        assert starts[0] == 0 and starts == sorted(set(starts))
+    for split, starts in documents.items():
+        assert starts == prose[1][split][: len(starts)] and len(starts) > 2
+        assert starts[0] == 0 and prose[1][split] == sorted(set(prose[1][split]))
     for split, lines in raw.items():
-        assert ["".join(line.split()) for line in lines] == ["".join(line.split()) for line in prose[0][split]]
+        wanted = prose[0][split][: len(lines)]
+        assert ["".join(line.split()) for line in lines] == ["".join(line.split()) for line in wanted]
     for word in {word for line in prose[0]["train"] for word in line.split(" ")}:
         assert re.fullmatch(r"[^\W\d_]+(['’][^\W\d_]+)*|\d+|_+|[^\w\s]", word), word
 

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from omegaconf import OmegaConf
@@ -49,13 +50,20 @@ def test_every_part_of_the_plan_composes(part):
     assert all(name.startswith("tune_") for name in names) == (PLAN[part].get("folder") == "tuning")
 
 
+@cache
+def options_of_a_model(*words):
+    """The options that tables name it by, which its own words decide."""
+    return changed_options(overrides_label(composed(*words)))
+
+
 def arms_of_the_plan():
     """Experiment and arm, as tables name it, to its seeds."""
     trained: dict[tuple[str, str], set[int]] = {}
     lines = [line for part in PLAN.values() for line in part["multiruns"]]
     for words in itertools.chain.from_iterable(map(evidence.overrides_of, lines)):
         given = dict(word.removeprefix("++").split("=", 1) for word in words)
-        options = changed_options(overrides_label(composed(*words))) if " model." in f" {' '.join(words)}" else []
+        own = [word for word in words if word.startswith("model")]
+        options = [*options_of_a_model(*own)] if len(own) > 1 else []
         if "experiment_name" not in given:  # in an experiment of its own a length is the usual one
             options += [f"max_update={given[key]}" for key in {"fairseq.optimization.max_update"}.intersection(given)]
         arm = f"{given['model']} ({','.join(options)})" if options else given["model"]
@@ -248,13 +256,13 @@ def test_a_failed_member_does_not_end_the_queue(monkeypatch, tmp_path):
 def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     """A real queue of one run, from a folder of its own at first: paths that are relative begin there."""
     text = write_text(tmp_path / "text")
-    often = [f"fairseq.{key}_interval_updates=10" for key in ("dataset.validate", "checkpoint.save")]
-    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=400", *often])
+    seldom = [f"fairseq.{key}_interval_updates=200" for key in ("dataset.validate", "checkpoint.save")]
+    line = " ".join([*TINY_LM, f"dataset.folder={text}", "fairseq.optimization.max_update=400", *seldom])
     words = [f"+plan.some={{folder:tuning,multiruns:['{line}']}}", "parts=[some]"]
     command = [sys.executable, str(ROOT / "scripts" / "evidence.py"), *words]
     command += ["paths.results=results", "paths.data=data"]
     queue = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    until(lambda: queue.poll() is not None or list((tmp_path / "results").rglob("checkpoint_last.pt")))
+    until(lambda: queue.poll() is not None or list((tmp_path / "results").rglob("metrics.jsonl")))
     queue.send_signal(signal.SIGTERM)
     said, _ = queue.communicate(timeout=240)
     assert queue.returncode == 128 + signal.SIGTERM, said

@@ -66,8 +66,8 @@ def test_the_worker_of_a_killed_process_ends_too(tmp_path):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
         with pytest.raises(UsageError, match="another process is working on"):
             run(cfg)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         assert children
         until(lambda: not any(map(alive, children)), LIMIT)
 
@@ -80,7 +80,8 @@ def test_a_run_whose_folder_is_removed_leaves_the_next_one_of_that_name_alone(tm
         folder.rename(tmp_path / "gone")
         folder.mkdir()
         with locked(folder, wait=False) as ours:
-            assert process.wait(LIMIT) == 2
+            process.join(LIMIT)
+            assert process.exitcode == 2
             assert ours()
     assert not (folder / RECORD).exists()
     said = runs.log("removed")

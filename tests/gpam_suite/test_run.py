@@ -549,9 +549,12 @@ def test_perplexity_is_by_word_and_token_perplexity_by_token(tmp_path):
 
 
 def test_a_run_on_the_processor_names_no_gpu(tmp_path, monkeypatch):
+    """Whatever became of it."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
+    monkeypatch.setattr(run_module, "_work", lambda *_: {"status": "failed", "reason": "nothing is trained here"})
     cfg = tiny(tmp_path)
-    run(cfg)
+    with pytest.raises(RunFailed, match="nothing is trained here"):
+        run(cfg)
     hardware = read_record(folder_of(cfg))["hardware"]
     assert (hardware["gpu"], hardware["gpus"]) == (None, 0)

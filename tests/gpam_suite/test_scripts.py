@@ -305,14 +305,16 @@ def test_no_tables_of_a_folder_that_is_not_there(tmp_path, command):
     assert not (tmp_path / "locl").exists()
 
 
-def test_a_multirun_goes_on_after_a_bad_member_and_is_logged_offline(tmp_path, command):
+def test_a_multirun_goes_on_after_a_bad_member_and_is_logged_offline(tmp_path, monkeypatch, command):
     """Four members, of which two mistakes are told: the others finish, wandb has a run of each, the exit code is 2."""
+    monkeypatch.setattr(processes, "_start", start_here)
+    monkeypatch.chdir(tmp_path)
     tiny = [word.removeprefix("++") for word in tiny_words(tmp_path)]
     members = ["model=dagpam", "model.lambda_neg=0.25,much,few,0.5", "tracking.mode=offline"]
-    ended = call("train.py", "-m", *tiny, *members, cwd=tmp_path)
-    assert ended.returncode == 2, ended.stderr
-    assert "got 'much'" in ended.stderr.splitlines()[-1]
-    assert re.search("model.lambda_neg=few: .*got 'few'", ended.stdout), ended.stdout
+    code, told, said = command("train.py", "-m", *tiny, *members)
+    assert code == 2, said
+    assert "got 'much'" in said.splitlines()[-1]
+    assert re.search("model.lambda_neg=few: .*got 'few'", told), told
     records = read_records(tmp_path / "results")
     assert sorted(record["options"]["lambda_neg"] for record in records) == [0.25, 0.5]
     for record in records:

@@ -42,8 +42,8 @@ def tell(slurm, *command: str) -> str:
 
 def test_a_preempted_member_and_one_whose_node_failed_are_queued_again(slurm, tmp_path):
     sweep = ["-m", "seed=1,2", "launcher=submitit_slurm", "experiment_name=x"]
-    longer = ["optimization.max_update=400", "dataset.validate_interval_updates=20"]
-    longer += ["checkpoint.save_interval_updates=20"]
+    longer = ["optimization.max_update=400", "dataset.validate_interval_updates=50"]
+    longer += ["checkpoint.save_interval_updates=50"]
     command = [*train(tmp_path, *sweep), *(f"++fairseq.{word}" for word in longer)]
     log = tmp_path / "sweep.log"
     with log.open("w") as said:

@@ -1,10 +1,14 @@
-"""A tiny run killed with SIGKILL, again and again, and started again: it ends with the bits of one never killed."""
+"""A tiny run killed with SIGKILL, again and again, and started again: it ends with the bits of one never killed.
+
+Each start is a fork of a process that has imported what a command takes seconds to import; the run's worker is a
+program of its own, as ever.
+"""
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,24 +23,17 @@ from runs import places, tiny
 from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
 from gpam_suite.config.compose import folder_of
+from gpam_suite.report.page import build
+from gpam_suite.run.command_line import guarded
+from gpam_suite.run.run import run
 from soak.bits import compared, differences, tables_differ
+from soak.killer import sitecustomize
 from soak.parts import Figures
 
-_PROGRAM = """
-import signal
-import sys
-from pathlib import Path
-from omegaconf import OmegaConf
-from gpam_suite.run.command_line import guarded
-from gpam_suite.report.page import build
-from gpam_suite.run.run import run
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # though a nohup has started the tests
-def work():
-    cfg = OmegaConf.load(sys.argv[1])
-    run(cfg)
-    build(Path(cfg.paths.results))
-sys.exit(guarded(work))
-"""
+_KILLER = Path(sitecustomize.__file__).parent
+_FORKS = multiprocessing.get_context("forkserver")  # not of this process, which may have threads
+_FORKS.set_forkserver_preload([__name__])
+
 LONGER = [
     "model=dagpam_trainable",
     "++fairseq.model.dropout=0.1",
@@ -141,35 +138,56 @@ class Runs:
     def start(self, name: str, kill: Kill | None) -> bool:
         """Run and tabulate until the end, or until the kill; returns whether it came to that."""
         with self.started(name, kill) as process:
-            try:
-                code = process.wait(kill.seconds if kill and not kill.event else LIMIT)
-            except subprocess.TimeoutExpired:
+            process.join(kill.seconds if kill and not kill.event else LIMIT)
+            if process.is_alive():
                 assert kill and not kill.event, f"{name} hung for {LIMIT} s in {kill}"
                 os.killpg(process.pid, signal.SIGKILL)
-                code = process.wait()
+                process.join()
+            code = process.exitcode
         if code in (-signal.SIGKILL, STOPPED_EXIT, 128 + signal.SIGINT, 128 + signal.SIGHUP):
             return True
         assert code == 0, f"exit code {code} after {kill}: {self.log(name)[-2000:]}"
         return False
 
     @contextlib.contextmanager
-    def started(self, name: str, kill: Kill | None) -> Iterator[subprocess.Popen]:
+    def started(self, name: str, kill: Kill | None) -> Iterator[multiprocessing.Process]:
         """A process that runs and tabulates, in a group of its own, which is ended when it is left."""
-        variables = {**os.environ, "SOAK_KILL": ""}
-        killer = str(Path(__file__).parent / "killer")
-        variables["PYTHONPATH"] = os.pathsep.join([killer, str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        if kill and kill.event:
-            variables["SOAK_KILL"] = f"{kill.event}\t{kill.pattern}\t{kill.number}\t{int(kill.signal)}"
-        command = [sys.executable, "-c", _PROGRAM, str(self.configuration(name))]
-        with (self.base / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True)
+        given = self.configuration(name), self.base / f"{name}.log", kill
+        process = _FORKS.Process(target=_work, args=(*given, dict(os.environ)))
+        process.start()
         try:
             yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.kill()
+            process.join()
 
     def log(self, name: str) -> str:
         """What all starts of ``name`` printed."""
         return (self.base / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+
+def _work(configuration: Path, log: Path, kill: Kill | None, environment: dict[str, str]) -> None:
+    """What a start does, in a process that was forked for it."""
+    os.setsid()
+    os.environ.update(environment)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # as a shell has them, whoever started the tests
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    with log.open("ab") as said:
+        for descriptor in (1, 2):
+            os.dup2(said.fileno(), descriptor)
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", encoding="utf-8", buffering=1) for descriptor in (1, 2))
+    sys.argv = ["-c", str(configuration)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_KILLER), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    if kill and kill.event:
+        words = [kill.event, kill.pattern, str(kill.number), str(int(kill.signal))]
+        os.environ["SOAK_KILL"] = "\t".join(words)  # for the worker, which loads the file itself
+        sitecustomize._arm(*words)
+
+    def work() -> None:
+        cfg = OmegaConf.load(configuration)
+        run(cfg)
+        build(Path(cfg.paths.results))
+
+    sys.exit(guarded(work))

@@ -49,9 +49,19 @@ def places(stacks: Sequence[Hashable]) -> Iterator[Place]:
         seen[stack] += 1
 
 
-def stack_of(role: Role, path: str) -> tuple[Role, str]:
-    """The stack of the module at ``path`` of any model: the modules of its role whose paths differ in numbers alone."""
-    return role, re.sub(r"\d+", "", path)
+def stacks_of(modules: Sequence[tuple[Role, str]]) -> list[Hashable]:
+    """Of the modules of any model, by role and path, the stack that each belongs to: those of one role whose paths
+    differ in one number alone. Where several numbers differ it is the last, as ``0`` of ``encoders.1.layers.0``."""
+    patterns = [(role, re.sub(r"\d+", "#", path)) for role, path in modules]
+    numbers = [re.findall(r"\d+", path) for _, path in modules]
+    layer: dict[Hashable, int | None] = {}
+    for pattern in set(patterns):
+        columns = zip(*(own for own, of in zip(numbers, patterns, strict=True) if of == pattern), strict=True)
+        layer[pattern] = max((place for place, column in enumerate(columns) if len(set(column)) > 1), default=None)
+    return [
+        (pattern, *(number for place, number in enumerate(own) if place != layer[pattern]))
+        for own, pattern in zip(numbers, patterns, strict=True)
+    ]
 
 
 class Mechanism(nn.Module):
@@ -71,6 +81,8 @@ class Mechanism(nn.Module):
     takes_bias: ClassVar[bool] = True
     #: Whether its formula counts the keys that a row sees.
     counts_keys: ClassVar[bool] = False
+    #: Its parameters that have a number for each component of a head, and not for each head.
+    of_components: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, site: Site, options: Any) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from gpam.attention import options_of
-from gpam.attention.base import places, stack_of
+from gpam.attention.base import places, stacks_of
 from gpam.attention.site import Role
 from gpam.errors import UsageError
 from gpam.nn import hugging_face
@@ -121,13 +121,13 @@ def _why_left(module: nn.MultiheadAttention) -> str | None:
 
 def _built(known: list[_Found], mechanism: str, options: dict[str, Any]) -> list[tuple[_Found, nn.Module]]:
     """The new module for each, one where it was one, weights taken over; torch's random state is left as it was."""
-    stacks: dict[nn.MultiheadAttention, tuple[Role, str]] = {}
+    modules: dict[nn.MultiheadAttention, tuple[Role, str]] = {}
     for entry in known:
-        stacks.setdefault(entry.module, stack_of(entry.role, entry.path))
+        modules.setdefault(entry.module, (entry.role, entry.path))
     made: dict[nn.Module, nn.Module] = {}
     devices = {entry.module.out_proj.weight.device for entry in known}
     with torch.random.fork_rng(devices=[device for device in devices if device.type == "cuda"]):
-        for (old, (role, _)), place in zip(stacks.items(), places(list(stacks.values())), strict=True):
+        for (old, (role, _)), place in zip(modules.items(), places(stacks_of([*modules.values()])), strict=True):
             shape = {
                 "dropout": old.dropout,
                 "bias": old.in_proj_bias is not None,

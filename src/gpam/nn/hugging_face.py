@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gpam.attention import Site, build, mechanism_class
 from gpam.attention.backends.masks import hidden_by
-from gpam.attention.base import Mechanism, places, stack_of
+from gpam.attention.base import Mechanism, places, stacks_of
 from gpam.attention.parts import merge_heads
 from gpam.attention.site import Role
 from gpam.errors import UsageError
@@ -45,7 +45,7 @@ class Attentions:
                 f"attention '{mechanism}' makes a map of the block's input, which transformers' attention interface "
                 "does not pass on: it cannot be put into such a model"
             )
-        mechanisms, stacks = [], [stack_of(entry.role, entry.path) for entry in self.known]
+        mechanisms, stacks = [], stacks_of([(entry.role, entry.path) for entry in self.known])
         with torch.random.fork_rng(devices=[]):
             for entry, place in zip(self.known, places(stacks), strict=True):
                 site = Site(entry.heads * entry.head_dim, entry.heads, entry.role, place.layer, place.layers)
@@ -59,7 +59,8 @@ class Attentions:
         """Put in what was ``built``, or ``back`` what was there; module path to what stands there now."""
         for model in self.models:
             if not hasattr(model, _BEFORE):
-                setattr(model, _BEFORE, model.config._attn_implementation)
+                before = model.config._attn_implementation  # ours, where another model has the same configuration
+                setattr(model, _BEFORE, "sdpa" if before == _CHILD else before)
             _set(model, getattr(model, _BEFORE) if back else register())
         for entry, mechanism in zip(self.known, built, strict=True):
             if not back:
@@ -129,6 +130,9 @@ def _sort(path: str, module: nn.Module, found: Attentions) -> None:
     head_dim = _first(module, "head_dim", "head_size", "attention_head_size", "key_value_proj_dim")
     if not heads or not head_dim:
         found.left[path] = f"{type(module).__name__} does not say how many heads it has, or how wide they are"
+        return
+    if getattr(config, "pad_head_dim_to_multiple_of", None):
+        found.left[path] = "its heads are padded to another width than it says"
         return
     crosses = "Cross" in type(module).__name__ or any(map(is_cross, path.split(".")))
     if getattr(module, "is_cross_attention", False) or crosses:

@@ -69,7 +69,8 @@ def _scalars(model: nn.Module) -> dict[str, float]:
     for path, module in _attention(model):
         for name, parameter in module.mechanism.named_parameters(recurse=False):
             one = parameter.dim() == 0
-            if not one and parameter.shape != (module.num_heads,):
+            by_head = parameter.shape == (module.num_heads,) and name not in module.mechanism.of_components
+            if not one and not by_head:
                 continue
             values = parameter.detach().flatten().tolist()
             found |= {f"{name}/{path}" + ("" if one else f"/{head}"): value for head, value in enumerate(values)}

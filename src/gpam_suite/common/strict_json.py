@@ -23,9 +23,7 @@ def loads(text: str | bytes) -> Any:
     """
     try:
         text = text if isinstance(text, str) else text.decode("utf-8")
-        value = json.loads(
-            text, parse_constant=_no_number, parse_float=_float, parse_int=_int, object_pairs_hook=_no_key_twice
-        )
+        value = _STRICT.decode(text)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses a half whose other half is missing
     except RecursionError:
@@ -55,6 +53,11 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
         raise ValueError(f"the key {twice!r} stands there twice")
     return found
+
+
+_STRICT = json.JSONDecoder(
+    parse_constant=_no_number, parse_float=_float, parse_int=_int, object_pairs_hook=_no_key_twice
+)
 
 
 def with_nulls(value: Any, digits: int = 17) -> Any:

@@ -1,6 +1,7 @@
 """fairseq's complete configuration of a run: the tree under ``fairseq`` with the ``model`` node's options in it."""
 
 from collections.abc import Callable
+from functools import cache
 from operator import not_
 from typing import Any
 
@@ -105,7 +106,6 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     """
     from gpam_fairseq.install import NO_ATTENTION  # noqa: I001  (before fairseq)
     from gpam_fairseq.models import check_heads
-    from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
 
     from gpam.attention import options_of
@@ -135,7 +135,7 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
         tree["common"][precision(cfg)] = True
     _check_names(tree)
     try:
-        complete = OmegaConf.merge(OmegaConf.structured(FairseqConfig), tree)
+        complete = OmegaConf.merge(_stock(), tree)  # of a copy
         add_defaults(complete)
         complete = OmegaConf.create(OmegaConf.to_container(complete, resolve=True, enum_to_str=True))
     except OmegaConfBaseException as error:
@@ -151,6 +151,14 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
     checked_backend(complete.model.get("attention_backend", "auto"))
     OmegaConf.set_struct(complete, True)
     return complete
+
+
+@cache
+def _stock() -> DictConfig:
+    """fairseq's own dataclasses, whose reading takes a third of the time of a check."""
+    from fairseq.dataclass.configs import FairseqConfig
+
+    return OmegaConf.structured(FairseqConfig)
 
 
 def refuse_names_of_fairseq(cfg: DictConfig) -> None:

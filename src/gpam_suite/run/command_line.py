@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -187,9 +186,7 @@ def _hydra_sentence(error: HydraException, config_name: str) -> str:
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        fairseqs = ConfigStore.instance().repo.get(group, {})  # it registers its own models where Hydra finds ours
-        ours = [path.stem for path in sorted((CONFIGS / group).glob("*.yaml"))]
-        known = [name for name in error.options or ours if name in ours or f"{name}.yaml" not in fairseqs]
+        known = error.options or [path.stem for path in sorted((CONFIGS / group).glob("*.yaml"))]
         return (
             f"unknown {group or 'configuration'} '{name}'{did_you_mean(name, known)} (wanted one of {', '.join(known)})"
         )

@@ -42,6 +42,7 @@ from gpam.errors import UsageError
 @register("differential")
 class Differential(Mechanism):
     mixes_only = False
+    of_components = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
     facts = Facts(
         formula="(1 - lambda_init) RMSNorm((softmax(S1) - lambda softmax(S2)) V), heads in pairs",
         source="Ye et al. 2024, arXiv 2410.05258",
@@ -59,7 +60,7 @@ class Differential(Mechanism):
                 f"attention 'differential' joins heads in pairs: got {site.num_heads} heads, wanted an even number"
             )
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * site.layer)
-        for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
+        for name in self.of_components:
             setattr(self, name, nn.Parameter(torch.empty(site.head_dim).normal_(std=0.1)))
         self.head_norm = nn.RMSNorm(2 * site.head_dim, eps=1e-5)
 

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from gpam.attention import parts
+from gpam.attention.backends.problem import finite_at_padding
 from gpam.attention.base import Mechanism
 from gpam.attention.call import Call, Masks
 from gpam.attention.facts import Facts, bounds_of_sum, products
@@ -76,7 +77,8 @@ class GFSA(Mechanism):
         _refuse_missing_rows(q, k)
         visible = masks.visible(q, k)
         attention = parts.masked_softmax(masks.scores(q, k), visible)
-        weights = first * attention + second * (attention @ attention)
+        every_row = finite_at_padding(attention, masks.key_padding_mask)
+        weights = first * attention + second * (attention @ every_row)
         return (weights + identity * parts.own_key(visible, attention)).to(q.dtype)
 
     def _attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
@@ -102,7 +104,7 @@ class GFSA(Mechanism):
                     "begin a text with an empty state"
                 )
             call.state["gfsa_gathered"] = every_row
-        output = first * gathered + second * (attention @ every_row)
+        output = first * gathered + second * (attention @ finite_at_padding(every_row, call.masks.key_padding_mask))
         if self.options.gfsa_identity:
             own = parts.own_key(visible, attention).sum(-1, keepdim=True)  # 0 where that key is hidden
             output = output + identity * own * own_value(v, q.shape[2], None)
