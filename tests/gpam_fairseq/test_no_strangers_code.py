@@ -56,6 +56,7 @@ def calls(tree):
             yield ast.unparse(node.func), node
 
 
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
 def test_fairseq_has_no_other_way_to_run_a_file():
     """Every call that could, in all of fairseq: those below are guarded or between a run's own processes."""
     found = {}
@@ -170,6 +171,7 @@ def test_no_path_is_given_to_a_shell(trace, tmp_path):
     assert not trace.exists()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # fairseq closes what it did not open
 def test_indexed_data_is_not_unpickled(trace, tmp_path):
     packed = pickle.dumps(toy.Hostile(trace))
     for implementation in ("mmap", "cached", "lazy", "huffman"):
