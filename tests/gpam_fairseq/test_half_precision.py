@@ -74,7 +74,7 @@ def test_an_adaptive_loss_is_summed_up_in_float32(dtype):
         counted = classes != PADDING  # in a cluster behind the first too, where it is a word: so is fairseq's formula
         logs = torch.log_softmax(logits.double(), -1)
         wanted -= float(logs[torch.arange(len(classes)), classes][counted].detach().sum())
-    assert wanted > 65504 and float(loss) == pytest.approx(wanted, rel=1e-5)
+    assert wanted > 65504 and float(loss.detach()) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_bfloat16_is_no_tpu():
