@@ -32,7 +32,7 @@ from soak.parts import Figures
 
 _KILLER = Path(sitecustomize.__file__).parent
 _FORKS = multiprocessing.get_context("forkserver")  # not of this process, which may have threads
-_FORKS.set_forkserver_preload([__name__])
+_FORKS.set_forkserver_preload([run.__module__, build.__module__])
 
 LONGER = [
     "model=dagpam_trainable",
@@ -141,8 +141,7 @@ class Runs:
             process.join(kill.seconds if kill and not kill.event else LIMIT)
             if process.is_alive():
                 assert kill and not kill.event, f"{name} hung for {LIMIT} s in {kill}"
-                os.killpg(process.pid, signal.SIGKILL)
-                process.join()
+                _end(process)
             code = process.exitcode
         if code in (-signal.SIGKILL, STOPPED_EXIT, 128 + signal.SIGINT, 128 + signal.SIGHUP):
             return True
@@ -158,14 +157,19 @@ class Runs:
         try:
             yield process
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            process.join()
+            _end(process)
 
     def log(self, name: str) -> str:
         """What all starts of ``name`` printed."""
         return (self.base / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+
+def _end(process: multiprocessing.Process) -> None:
+    """SIGKILL it with its group, which it makes as the first thing that it does."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
 
 
 def _work(configuration: Path, log: Path, kill: Kill | None, environment: dict[str, str]) -> None:
