@@ -204,10 +204,13 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
         *overrides,
     ]
     for_data = ("experiment=", "paths.", "dataset", "recipe=", "preprocessing.", "hydra.searchpath=")
+
+    def given(beginnings: tuple[str, ...]) -> list[str]:
+        return [word for word in common if word.lstrip("+~").startswith(beginnings)]
+
     if scale == "paper":
-        for_cost = (*for_data, "fairseq.", "evaluation.")
-        call("plan.py", *[word for word in common if word.lstrip("+~").startswith(for_cost)])
-    prepared = call("prepare.py", *[word for word in common if word.lstrip("+~").startswith(for_data)])
+        call("plan.py", *given((*for_data, "fairseq.", "evaluation.")))
+    prepared = call("prepare.py", *given(for_data))
     if prepared:
         return prepared
     if jobs > 1:

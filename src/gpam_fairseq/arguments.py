@@ -166,13 +166,14 @@ def sentence_for(error: Exception) -> str | None:
     if unset := re.match(r"Error merging override \w+\.(\w+)=null", str(error)):
         return f"--{unset[1].replace('_', '-')} is not given, and fairseq has no value for it; give it"
     if str(error).startswith("Error(s) in loading state_dict"):
-        if ".mechanism." in _first_difference(error):
+        difference = _first_difference(error)
+        if ".mechanism." in difference:
             return (
-                f"the checkpoint's model has another attention than was asked for ({_first_difference(error)}): leave "
-                "it out of --model-overrides"
+                f"the checkpoint's model has another attention than was asked for ({difference}): leave it out of "
+                "--model-overrides"
             )
         return (
-            f"the checkpoint's model does not fit these dictionaries ({_first_difference(error)}); give the prepared "
+            f"the checkpoint's model does not fit these dictionaries ({difference}); give the prepared "
             "data of its training, or data prepared with the same dictionaries (--srcdict, --tgtdict)"
         )
     words = " ".join(str(error).split())

@@ -151,8 +151,8 @@ class Runs:
     @contextlib.contextmanager
     def started(self, name: str, kill: Kill | None) -> Iterator[multiprocessing.Process]:
         """A process that runs and tabulates, in a group of its own, which is ended when it is left."""
-        given = self.configuration(name), self.base / f"{name}.log", kill
-        process = _FORKS.Process(target=_work, args=(*given, dict(os.environ)))
+        given = self.configuration(name), self.base / f"{name}.log", kill, dict(os.environ)
+        process = _FORKS.Process(target=_work, args=given)
         process.start()
         try:
             yield process
@@ -187,7 +187,7 @@ def _work(configuration: Path, log: Path, kill: Kill | None, environment: dict[s
     if kill and kill.event:
         words = [kill.event, kill.pattern, str(kill.number), str(int(kill.signal))]
         os.environ["SOAK_KILL"] = "\t".join(words)  # for the worker, which loads the file itself
-        sitecustomize._arm(*words)
+        sitecustomize.arm(*words)
 
     def work() -> None:
         cfg = OmegaConf.load(configuration)

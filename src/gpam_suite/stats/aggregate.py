@@ -140,8 +140,8 @@ def _row(model: str, options: str, group: list[Record], lambdas: bool, changed: 
     others = [option for option in changed_options(first["overrides_label"]) if not _LAMBDA.match(option)]
     shown = [_OPTION_LABELS.get(option, option) for option in others]
     if lambdas:
-        known = {LAMBDA_LABELS[name]: first["options"].get(name) for name in LAMBDA_LABELS}  # a file may leave one out
-        shown = [f"{symbol} = {value:g}" for symbol, value in known.items() if value is not None] + shown
+        own = first["options"]  # a model's file may leave one out
+        shown = [f"{symbol} = {own[name]:g}" for name, symbol in LAMBDA_LABELS.items() if name in own] + shown
     label = model_label(first)
     label = f"{label} ({', '.join(shown)})" if shown else label
     label = ", ".join([label, *(_trained_with(name, value) for name, value in changed.items())])

@@ -8,7 +8,7 @@ import re
 import sys
 
 
-def _arm(event: str, pattern: str, number: str, sent: str) -> None:
+def arm(event: str, pattern: str, number: str, sent: str) -> None:
     left, wanted = int(number), re.compile(pattern)
 
     def hook(name: str, arguments: tuple) -> None:
@@ -24,4 +24,4 @@ def _arm(event: str, pattern: str, number: str, sent: str) -> None:
 
 
 if os.environ.get("SOAK_KILL"):
-    _arm(*os.environ["SOAK_KILL"].split("\t"))
+    arm(*os.environ["SOAK_KILL"].split("\t"))
