@@ -69,10 +69,11 @@ class Tracker:
             mode = self.cfg.tracking.mode
             if mode == "auto":
                 mode = os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
-            earlier = sorted(self.folder.glob("wandb/*run-*-*"), key=lambda path: path.name.partition("run-")[2])
+            files = self.folder.glob("wandb/*run-*/run-*.wandb")  # their folder's name may end in more than ID
+            earlier = sorted(files, key=lambda file: file.parent.name.partition("run-")[2])  # by the time they began
             self.run = wandb.init(
                 mode=mode,
-                id=earlier[-1].name.rpartition("-")[2] if earlier else None,
+                id=earlier[-1].stem.removeprefix("run-") if earlier else None,
                 resume="allow" if mode == "online" else None,
                 project=self.cfg.tracking.project,
                 dir=self.folder,
@@ -86,7 +87,7 @@ class Tracker:
             self.run.define_metric("*", step_metric="update")
             if mode == "online" and self.run.resumed:
                 self.logged = self.run.starting_step  # a row is a step
-            for path in earlier if mode == "offline" else ():
+            for path in (file.parent for file in earlier) if mode == "offline" else ():
                 if path.name.startswith("offline-") and path != Path(self.run.dir).parent:  # named after the second
                     shutil.rmtree(path)  # the new one has the history from its beginning
         return self
