@@ -1,6 +1,10 @@
 """Every mechanism inside fairseq's transformers: it learns, and decoding step by step is decoding at once."""
 
 import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import gpam_fairseq.compat  # noqa: F401  (before fairseq)
@@ -221,3 +225,18 @@ def test_neutreno_stacks_are_apart_and_left_empty():
     stacks = [m.mechanism.stack for m in model.modules() if hasattr(m, "mechanism")]
     assert len({id(stack) for stack in stacks}) == 3
     assert not any(stack.tensors for stack in stacks)
+
+
+def test_on_another_device_the_same_numbers_and_no_waiting():
+    """As on a GPU, where a tensor of the CPU's in the middle ends the training, and a number read slows it down."""
+    needed = "_setup_privateuseone_for_python_backend"
+    if not hasattr(torch.utils.backend_registration, needed):
+        pytest.skip(f"torch {torch.__version__} has no {needed}")
+    script = Path(__file__).with_name("second_device.py")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert list(found) == list(names())
+    for attention, own in found.items():
+        assert own["loss"] < 1e-9 and own["gradients"] < 1e-9, attention
+        assert own["waited"] == found["softmax"]["waited"], attention
