@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("here", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")  # `make soak` draws others every time
 gc.set_threshold(50_000)  # composing makes 10,000s of objects, none of them garbage: a seventh of its time is that look
+_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "SUBMITIT_EXECUTOR")
+_TERMINALS = ("FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "COLUMNS", "LINES")
 for name in [*os.environ]:
-    if name in ("GPAM_FAST", "RANK", "WORLD_SIZE", "LOCAL_RANK") or name.startswith("SLURM_"):
+    if name in ("GPAM_FAST", *_LAUNCHERS, *_TERMINALS) or name.startswith(("SLURM_", "GIT_", "TQDM_")):
         del os.environ[name]
 
 
@@ -35,6 +37,13 @@ def _logging_as_it_was():
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.disable(disabled)
+
+
+@pytest.fixture(autouse=True)
+def _drawn_alike():
+    """Whatever ran before."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

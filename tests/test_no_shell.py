@@ -90,8 +90,9 @@ def test_the_makefile_puts_no_setting_into_a_recipe():
 def test_a_setting_of_make_starts_nothing(evil, tmp_path):
     make = ["make", "-f", str(ROOT / "Makefile"), f"PYTHON={sys.executable}", "-C", str(tmp_path)]
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    users = {name: value for name, value in os.environ.items() if name not in ("SCALE", "MODELS", "SEEDS", "JOBS")}
     for given in ([*make, f"SEEDS={evil}"], make):
-        variables = os.environ | ({} if f"SEEDS={evil}" in given else {"SEEDS": evil})
+        variables = users | ({} if f"SEEDS={evil}" in given else {"SEEDS": evil})
         ended = subprocess.run([*given, "reproduce-lm"], capture_output=True, text=True, check=False, env=variables)
         assert ended.returncode == 2
         assert f"SEEDS: got '{evil.split(',')[0]}'" in ended.stderr

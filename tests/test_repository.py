@@ -27,6 +27,12 @@ def test_no_file_names_a_place_on_a_machine():
     assert naming == []
 
 
+def test_results_stay_small():
+    files = [path for path in tracked() if path.is_relative_to(ROOT / "results")]
+    assert len(files) <= 60
+    assert sum(path.stat().st_size for path in files) <= 8_000_000
+
+
 def test_catalogue_is_what_the_registry_says():
     assert PAGE.read_text(encoding="utf-8") == catalogue(), "docs/mechanisms.md is stale: python scripts/catalogue.py"
 
@@ -39,6 +45,7 @@ def test_readme_python_runs():
 
 def test_what_is_given_to_the_setup_is_installed_where_an_environment_is_there_already(tmp_path):
     (tmp_path / ".installed").touch()
+    os.utime(tmp_path / ".installed", (1 << 32, 1 << 32))  # newer than what it is made from
     alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "-C", ROOT, "--dry-run", "setup", f"VENV={tmp_path}"]
     said = [

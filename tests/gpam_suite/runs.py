@@ -114,7 +114,7 @@ def call(script: str, *words: object, cwd: Path = ROOT, **variables: str) -> sub
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=own)
 
 
-def until(happened: Callable[[], Any], seconds: float = 240) -> Any:
+def until(happened: Callable[[], Any], seconds: float = 600) -> Any:
     """What ``happened`` gives once that is true; to wait for another process."""
     deadline = time.monotonic() + seconds
     while not (found := happened()):

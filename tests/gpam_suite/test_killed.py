@@ -78,7 +78,7 @@ def test_a_run_whose_folder_is_removed_leaves_the_next_one_of_that_name_alone(tm
     with runs.started("removed", None) as process:
         until((folder / "checkpoints" / "checkpoint_last.pt").exists, LIMIT)
         folder.rename(tmp_path / "gone")
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)  # what is at work may have been faster
         with locked(folder, wait=False) as ours:
             process.join(LIMIT)
             assert process.exitcode == 2

@@ -104,6 +104,7 @@ def test_a_limit_of_memory(tmp_path):
         text=True,
         check=False,
         cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # each thread takes room of its own
     )
     assert ended.returncode == 2, ended.stderr
     assert "Traceback" not in ended.stderr

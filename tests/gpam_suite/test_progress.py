@@ -34,8 +34,10 @@ def test_a_run_under_way_says_how_far_it_is(running):
     assert row(running) == ["dagpam-lambda_neg=0.25 seed2", "running", "60/600", "8.000", "8.500", "2 min"]
 
 
-def test_status_before_and_after(running, tmp_path):
-    long_ago = time.time() - 1200
+def test_status_before_and_after(running, tmp_path, monkeypatch):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    long_ago = now - 1200
     os.utime(running / "config.yaml", (long_ago, long_ago))
     assert row(running)[1:3] == ["silent for 20 min", "–"]
     (lost,) = store(tmp_path, make_record(status="diverged", reason="the loss is NaN"))

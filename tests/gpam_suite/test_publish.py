@@ -238,12 +238,6 @@ def test_everything_published_is_what_the_archives_give(made):
     assert {path.name for path in (PUBLISHED / "figures").iterdir()} == drawn
 
 
-def test_results_stay_small():
-    files = [path for path in PUBLISHED.rglob("*") if path.is_file() and "local" not in path.parts]
-    assert len(files) <= 60
-    assert sum(path.stat().st_size for path in files) <= 8_000_000
-
-
 @pytest.mark.parametrize("page", pages_of(ROOT), ids=lambda page: page.name)
 def test_every_number_in_a_sentence_stands_in_a_table_of_the_page(page):
     """Ones that a person typed cannot go stale unseen. In code and in names they are no statements."""

@@ -239,9 +239,13 @@ def test_the_commit_says_whether_what_decides_a_result_was_changed(tmp_path, mon
     assert environment.git() is None
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
         own = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+        own += ["-c", "core.hooksPath=/dev/null"]
         subprocess.run(["git", "-C", tmp_path, *own, *words], check=True)
     (tmp_path / "notes.txt").write_text("no part of it\n")
+    subprocess.run(["git", "-C", tmp_path, "config", "status.showUntrackedFiles", "no"], check=True)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "none"))  # as in a hook of another repository's
     then = environment.git()
+    monkeypatch.delenv("GIT_DIR")
     assert then["dirty"] is False and not environment.changed("src/a.py", then)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("x = 1\n")

@@ -130,6 +130,22 @@ def test_two_processes_do_not_share_a_folder(lm):
         pass
 
 
+def test_a_lock_that_is_removed_before_it_is_had_is_made_again(tmp_path, monkeypatch):
+    """As by a run that is refused while the next one waits."""
+    stock = fcntl.flock
+
+    def removed_meanwhile(*given):
+        monkeypatch.setattr(fcntl, "flock", stock)
+        (tmp_path / ".lock").unlink()
+        stock(*given)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    with locked(tmp_path) as ours:
+        with pytest.raises(UsageError, match="another process"), locked(tmp_path, wait=False):
+            pass
+        assert ours()
+
+
 def test_a_lock_that_cannot_be_had_is_named(tmp_path, monkeypatch):
     """A link in its place is not opened; a file system may have none."""
     (tmp_path / "run").mkdir()

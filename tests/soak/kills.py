@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ LONGER = [
     "++fairseq.checkpoint.save_interval_updates=4",
     "++fairseq.dataset.max_tokens=192",
 ]
-LIMIT = 180  # seconds that one start may take
+LIMIT = 600  # seconds that one start may take
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Runs:
     @contextlib.contextmanager
     def started(self, name: str, kill: Kill | None) -> Iterator[multiprocessing.Process]:
         """A process that runs and tabulates, in a group of its own, which is ended when it is left."""
-        given = self.configuration(name), self.base / f"{name}.log", kill, dict(os.environ)
+        given = self.configuration(name), self.base / f"{name}.log", kill, dict(os.environ), os.getpid()
         process = _FORKS.Process(target=_work, args=given)
         process.start()
         try:
@@ -172,9 +173,17 @@ def _end(process: multiprocessing.Process) -> None:
     process.join()
 
 
-def _work(configuration: Path, log: Path, kill: Kill | None, environment: dict[str, str]) -> None:
+def _end_behind(tests: int) -> None:
+    """End this group when the process of the tests has gone, which may have been killed."""
+    while Path(f"/proc/{tests}").exists():
+        time.sleep(5)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _work(configuration: Path, log: Path, kill: Kill | None, environment: dict[str, str], tests: int) -> None:
     """What a start does, in a process that was forked for it."""
     os.setsid()
+    threading.Thread(target=_end_behind, args=(tests,), daemon=True).start()
     os.environ.update(environment)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # as a shell has them, whoever started the tests
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,6 @@ from runs import run_here, tiny, train_here
 from gpam_suite.common.places import ROOT
 from soak.parts import Figures
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _HERE = """
 import sys
 sys.path[:0] = sys.argv[1:3]
@@ -23,8 +23,10 @@ soak.memory.{function}(Path(sys.argv[3]), int(sys.argv[4]))
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory now."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    """Bytes that this process has written and holds; what it has read of libraries comes and goes with the machine."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    kilobytes = re.findall(r"^(?:RssAnon|VmSwap):\s+(\d+) kB", status, re.MULTILINE)
+    return sum(int(one) << 10 for one in kilobytes)
 
 
 def grown(function: str, count: int, limit: int) -> Figures:

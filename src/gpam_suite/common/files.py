@@ -60,7 +60,7 @@ def remove_unfinished(folder: Path, name: str = "*", seconds: float = 0) -> None
     others may be at work: only what is ``seconds`` old."""
     for temporary in folder.glob(f".{name}.*.tmp"):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - temporary.stat().st_mtime >= seconds:
+            if not seconds or time.time() - temporary.stat().st_mtime >= seconds:  # a clock may be set back
                 temporary.unlink()
 
 

@@ -22,6 +22,18 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[Callable[[], bool]]:
         UsageError: another process has it, and ``wait`` is false; the lock is a link; the file system has no locks.
     """
     file = folder / ".lock"
+    descriptor = _open_and_locked(file, wait)
+    while not (os.fstat(descriptor).st_nlink or _is(descriptor, file)):  # it was removed before it was ours
+        os.close(descriptor)
+        descriptor = _open_and_locked(file, wait)
+    try:
+        knows = _is(descriptor, file)  # some file systems number an open file otherwise
+        yield lambda: not knows or _is(descriptor, file)
+    finally:
+        os.close(descriptor)
+
+
+def _open_and_locked(file: Path, wait: bool) -> int:
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -33,17 +45,17 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[Callable[[], bool]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(
-                f"another process is working on {folder}; wait for it, or stop it, and try again"
+                f"another process is working on {file.parent}; wait for it, or stop it, and try again"
             ) from None
         except OSError as error:
             raise UsageError(
-                f"{folder} lies on a file system without locks ({error.strerror}), so two processes could write there "
-                "at once; set paths.data and paths.results to another"
+                f"{file.parent} lies on a file system without locks ({error.strerror}), so two processes could write "
+                "there at once; set paths.data and paths.results to another"
             ) from None
-        knows = _is(descriptor, file)  # some file systems number an open file otherwise
-        yield lambda: not knows or _is(descriptor, file)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _is(descriptor: int, file: Path) -> bool:

@@ -49,11 +49,12 @@ def unpack(archive: Path) -> Mapping[str, bytes]:
     Raises:
         UsageError: it is broken, holds more than :data:`MOST` bytes, or something that is no plain file.
     """
-    return _members(archive, archive.stat().st_mtime_ns)
+    found = archive.stat()
+    return _members(archive, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 @lru_cache(maxsize=64)
-def _members(archive: Path, changed: int) -> Mapping[str, bytes]:
+def _members(archive: Path, state: tuple[int, ...]) -> Mapping[str, bytes]:
     advice = "restore it from git, or remove it"
     try:
         with lzma.open(archive) as stream:

@@ -28,6 +28,7 @@ PACKAGES = (
     "subword-nmt",
     "sentencepiece",
 )
+_OF_A_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # git names another one in these, in its hooks
 _PLACES = re.compile(r"(\+\+)?(paths\.|hydra(?!\.searchpath)|launcher=|tracking\.)")
 
 
@@ -57,7 +58,7 @@ def git() -> dict[str, Any] | None:
     """The commit of the source tree, and whether what decides a result differs from it; None outside git."""
 
     try:
-        dirty = _git_says("status", "--porcelain", "--", "src", "configs", "scripts")
+        dirty = _git_says("status", "--porcelain", "--untracked-files=normal", "--", "src", "configs", "scripts")
         return {"commit": _git_says("rev-parse", "HEAD"), "dirty": bool(dirty)}
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -73,7 +74,8 @@ def changed(file: str, since: Mapping[str, Any] | None) -> bool:
 
 def _git_says(*words: str) -> str:
     command = ["git", "--no-optional-locks", "-C", ROOT, *words]  # the index's is of a commit under way
-    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+    variables = {name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY}
+    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL, env=variables).strip()
 
 
 def hardware() -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Progress:
 
     def __init__(self, folder: Path, title: str, max_update: int) -> None:
         self.folder, self.title, self.max_update = folder, title, max_update
-        self.read, self.printed, self.said = self._size(), 0.0, -1
+        self.read, self.printed, self.said = self._size(), -PRINT_EVERY, -1
 
     def _size(self) -> int:
         history = self.folder / HISTORY

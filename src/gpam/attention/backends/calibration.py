@@ -11,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ class Choices:
         return cls(library_name, fastest) if known and isinstance(library_name, str | None) else None
 
     def write(self, path: Path) -> None:
-        part = path.with_name(f"{path.name}.part")
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")  # several processes may measure
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
         part.replace(path)
