@@ -43,18 +43,19 @@ def done(operation: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``operation`` on what the device's tensors hold."""
     global read
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    far = [tensor for tensor in tensors if isinstance(tensor, Far)]
     near = [tensor for tensor in tensors if not isinstance(tensor, Far) and tensor.dim()]
     copies = operation.overloadpacket in (torch.ops.aten.copy_, torch.ops.aten._to_copy)
-    if near and len(near) < len(tensors) and not copies:
+    if far and near and not copies:
         raise RuntimeError(f"{operation}: got tensors of two devices, wanted them on one")
     read += operation.overloadpacket is torch.ops.aten._local_scalar_dense
-    device = kwargs.get("device") or ("far" if len(near) < len(tensors) else "cpu")
+    device = kwargs.get("device") or ("far" if far else "cpu")
     if "device" in kwargs:
         kwargs = {**kwargs, "device": "cpu"}
     found = operation(*tree_map_only(Far, held, args), **tree_map_only(Far, held, kwargs))
     if torch.device(device).type == "cpu":
         return found
-    known = {id(tensor.held): tensor for tensor in tensors if isinstance(tensor, Far)}  # changed in their place
+    known = {id(tensor.held): tensor for tensor in far}  # changed in their place
     return tree_map_only(Tensor, lambda one: known[id(one)] if id(one) in known else Far(one), found)
 
 

@@ -1,5 +1,6 @@
 """An archive is read like the folder it was made of, and never written to the disk."""
 
+import os
 import tarfile
 
 import pytest
@@ -75,6 +76,16 @@ def test_what_is_on_the_disk_goes_before_the_archive(tmp_path, archive):
 def test_the_same_files_give_the_same_bytes():
     files = {"b/record.json": b"{}", "a/scores.jsonl": b"1\n" * 1000}
     assert archives.pack(files) == archives.pack(dict(reversed(files.items())))
+
+
+def test_an_archive_that_is_replaced_within_a_tick_of_the_clock_is_read_anew(tmp_path):
+    path = tmp_path / "runs.tar.xz"
+    for number, content in enumerate((b"old", b"new")):
+        new = tmp_path / str(number)
+        new.write_bytes(archives.pack({"x": content}))
+        os.utime(new, (1, 1))
+        new.replace(path)
+        assert archives.unpack(path)["x"] == content
 
 
 def test_what_is_packed_beside_a_folder_further_up_is_nobodys_archive(tmp_path):

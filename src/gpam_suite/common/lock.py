@@ -34,6 +34,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[Callable[[], bool]]:
 
 
 def _open_and_locked(file: Path, wait: bool) -> int:
+    """The descriptor of ``file``, which is made where it is not there."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
