@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import gpam_fairseq  # noqa: F401
 
 import numpy as np
 import pytest
+import torch
 from fairseq.data.data_utils import batch_by_size
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -85,15 +87,16 @@ def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path
     (folder / "checkpoints").mkdir(parents=True)
     shutil.copy(two / "checkpoints" / "checkpoint_1_1.pt", folder / "checkpoints" / "checkpoint_last.pt")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
-    torchrun += ["--master-addr=127.0.0.2", f"--master-port={processes._free_port()}"]
     script = [str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={results}"]
     told = {"env": {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    hosts = [subprocess.Popen([*torchrun, f"--node-rank={number}", *script], **told) for number in (0, 1)]
-    try:
-        said = [host.communicate(timeout=240)[0].decode() for host in hosts]
-    finally:
-        for host in hosts:
-            host.kill()
+    with processes.free_port() as port:
+        torchrun += ["--master-addr=127.0.0.2", f"--master-port={port}"]
+        hosts = [subprocess.Popen([*torchrun, f"--node-rank={number}", *script], **told) for number in (0, 1)]
+        try:
+            said = [host.communicate(timeout=600)[0].decode() for host in hosts]
+        finally:
+            for host in hosts:
+                host.kill()
     assert [host.returncode for host in hosts] == [0, 0], "\n".join(said)
     assert rank_log(folder, 1).is_file()
     assert read_record(folder)["metrics"] == pytest.approx(read_record(two)["metrics"], rel=1e-5)
@@ -107,19 +110,27 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path, la
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *common, "gpu=cpu2", f"paths.results={tmp_path}"]
     command += ["++fairseq.optimization.max_update=5000"]
     command += [f"++fairseq.{name}_interval_updates=5000" for name in ("checkpoint.save", "dataset.validate")]
-    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes._free_port())}
-    places = [{}] if launchers == 1 else [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     variables = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables | own) for own in places]
-    (history,) = until(lambda: started[0].poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
+    with processes.free_port() as port:
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        places = [{}] if launchers == 1 else [meeting | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+        started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables | own) for own in places]
+        (history,) = until(lambda: started[0].poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
     for process in reversed(started):
         process.terminate()
-    said = [process.communicate(timeout=240)[1] for process in started]
+    said = [process.communicate(timeout=600)[1] for process in started]
     assert [process.returncode for process in started] == [STOPPED_EXIT] * launchers, said
     assert re.search(r"saved at update \d+ of 5000", said[0])
     assert "Traceback" not in "".join(said)
     assert history.with_name("checkpoints").joinpath("checkpoint_last.pt").is_file()
     assert not history.with_name("record.json").exists()
+
+
+def test_a_port_is_kept_for_the_processes_that_are_told_of_it():
+    with processes.free_port() as port, socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        assert torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False).port == port
 
 
 def test_the_first_that_fails_gives_the_reason_and_ends_the_others(folders, tmp_path, monkeypatch):

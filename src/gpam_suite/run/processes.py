@@ -147,19 +147,17 @@ class Worker:
 def workers(cfg: DictConfig, folder: Path, data: Path) -> Iterator[list[Worker]]:
     """The workers that train and evaluate the run in ``folder``; those still at work in the end are killed."""
     place, count = place_of(), devices(cfg)
-    places = [place]
-    if place is None and count > 1:
-        port = _free_port()
-        places = [Place(rank, count, rank, _HOST, port) for rank in range(count)]
     started: list[Worker] = []
-    try:
-        for one in places:
-            started.append(_start(cfg, folder, data, one))
-        yield started
-    finally:
-        for worker in started:
-            worker.process.kill()
-            worker.process.wait()
+    with free_port() if place is None and count > 1 else contextlib.nullcontext() as port:
+        places = [Place(rank, count, rank, _HOST, port) for rank in range(count)] if port else [place]
+        try:
+            for one in places:
+                started.append(_start(cfg, folder, data, one))
+            yield started
+        finally:
+            for worker in started:
+                worker.process.kill()
+                worker.process.wait()
 
 
 def _start(cfg: DictConfig, folder: Path, data: Path, place: Place | None) -> Worker:
@@ -204,7 +202,10 @@ def first_ended(workers: list[Worker], seconds: float) -> Worker | None:
         time.sleep(0.02)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return probe.getsockname()[1]
+@contextlib.contextmanager
+def free_port() -> Iterator[int]:
+    """A port of this host that the system gives to nobody else while this holds; who is told of it can listen there."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # PyTorch's store sets it as well
+        held.bind((_HOST, 0))
+        yield held.getsockname()[1]
