@@ -24,6 +24,8 @@ from gpam_suite.run import processes
 from gpam_suite.run.outcomes import rank_log
 from gpam_suite.run.run import run
 
+LIMIT = 600  # seconds to wait for another process, on a machine with other work
+
 
 def sizes(*stacks: str, **values: int) -> list[str]:
     """Overrides of a model's sizes: ``sizes("decoder", layers=1)``."""
@@ -114,9 +116,9 @@ def call(script: str, *words: object, cwd: Path = ROOT, **variables: str) -> sub
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=own)
 
 
-def until(happened: Callable[[], Any], seconds: float = 600) -> Any:
+def until(happened: Callable[[], Any]) -> Any:
     """What ``happened`` gives once that is true; to wait for another process."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + LIMIT
     while not (found := happened()):
         assert time.monotonic() < deadline, "it has not happened"
         time.sleep(0.05)

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 from omegaconf import OmegaConf
 from record_factory import failed, make_record
-from runs import TINY_LM, call, places, until, write_text
+from runs import LIMIT, TINY_LM, call, places, until, write_text
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
@@ -264,7 +264,7 @@ def test_terminated_it_saves_and_started_again_it_goes_on(tmp_path):
     queue = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     until(lambda: queue.poll() is not None or list((tmp_path / "results").rglob("metrics.jsonl")))
     queue.send_signal(signal.SIGTERM)
-    said, _ = queue.communicate(timeout=600)
+    said, _ = queue.communicate(timeout=LIMIT)
     assert queue.returncode == 128 + signal.SIGTERM, said
     state = tmp_path / "results" / "queue.txt"
     assert "0 of 1 runs finished, 1 to do" in state.read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from runs import alive, tiny_words, until
-from soak.kills import LIMIT, Kill, Runs
+from runs import LIMIT, alive, tiny_words, until
+from soak.kills import Kill, Runs
 
 from gpam.errors import UsageError
 from gpam_suite.common import stopping
@@ -62,21 +62,21 @@ def test_the_worker_of_a_killed_process_ends_too(tmp_path):
     checkpoint = runs.folder("orphan") / "checkpoints" / "checkpoint_last.pt"
     cfg = OmegaConf.load(runs.configuration("orphan"))
     with runs.started("orphan", None) as process:
-        until(checkpoint.exists, LIMIT)
+        until(checkpoint.exists)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
         with pytest.raises(UsageError, match="another process is working on"):
             run(cfg)
         process.kill()
         process.join()
         assert children
-        until(lambda: not any(map(alive, children)), LIMIT)
+        until(lambda: not any(map(alive, children)))
 
 
 def test_a_run_whose_folder_is_removed_leaves_the_next_one_of_that_name_alone(tmp_path):
     runs = Runs("lm", tmp_path, "++fairseq.optimization.max_update=100000")
     folder = runs.folder("removed")
     with runs.started("removed", None) as process:
-        until((folder / "checkpoints" / "checkpoint_last.pt").exists, LIMIT)
+        until((folder / "checkpoints" / "checkpoint_last.pt").exists)
         folder.rename(tmp_path / "gone")
         folder.mkdir(exist_ok=True)  # what is at work may have been faster
         with locked(folder, wait=False) as ours:
@@ -109,16 +109,16 @@ def test_members_side_by_side_save_when_the_sweep_is_killed(how, tmp_path):
         subprocess.Popen(command, cwd=tmp_path, stderr=said, start_new_session=True) as sweep,
     ):
         try:
-            until(lambda: both(HISTORY, '"update": 1,'), LIMIT)
+            until(lambda: both(HISTORY, '"update": 1,'))
             members = Path(f"/proc/{sweep.pid}/task/{sweep.pid}/children").read_text(encoding="utf-8").split()
         finally:
             if how == signal.SIGINT:
                 os.killpg(sweep.pid, how)
                 assert sweep.wait(LIMIT) == 128 + how
             sweep.kill()
-    until(lambda: both(WORKER_LOG, "saved at update"), LIMIT)
+    until(lambda: both(WORKER_LOG, "saved at update"))
     assert len(members) >= 2
-    until(lambda: not any(map(alive, members)), LIMIT)
+    until(lambda: not any(map(alive, members)))
     assert len(list(tmp_path.glob("results/runs/*/*/*/checkpoints/checkpoint_last.pt"))) == 2
     lines = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     if how == signal.SIGINT:

@@ -19,7 +19,7 @@ import torch
 from fairseq.data.data_utils import batch_by_size
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from runs import TINY_LM, composed, run_here, tiny_words, until
+from runs import LIMIT, TINY_LM, composed, run_here, tiny_words, until
 
 from gpam.errors import UsageError
 from gpam_suite.common.places import CONFIGS, ROOT
@@ -93,7 +93,7 @@ def test_two_hosts_started_by_torchrun_go_on_from_a_checkpoint(folders, tmp_path
         torchrun += ["--master-addr=127.0.0.2", f"--master-port={port}"]
         hosts = [subprocess.Popen([*torchrun, f"--node-rank={number}", *script], **told) for number in (0, 1)]
         try:
-            said = [host.communicate(timeout=600)[0].decode() for host in hosts]
+            said = [host.communicate(timeout=LIMIT)[0].decode() for host in hosts]
         finally:
             for host in hosts:
                 host.kill()
@@ -118,7 +118,7 @@ def test_asked_to_stop_the_first_process_saves_and_all_end(folders, tmp_path, la
         (history,) = until(lambda: started[0].poll() or list(tmp_path.glob("runs/*/*/*/metrics.jsonl")))
     for process in reversed(started):
         process.terminate()
-    said = [process.communicate(timeout=600)[1] for process in started]
+    said = [process.communicate(timeout=LIMIT)[1] for process in started]
     assert [process.returncode for process in started] == [STOPPED_EXIT] * launchers, said
     assert re.search(r"saved at update \d+ of 5000", said[0])
     assert "Traceback" not in "".join(said)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from runs import places, tiny
+from runs import LIMIT, places, tiny
 
 from gpam_suite.common.places import ROOT
 from gpam_suite.common.stopping import STOPPED_EXIT
@@ -45,7 +45,6 @@ LONGER = [
     "++fairseq.checkpoint.save_interval_updates=4",
     "++fairseq.dataset.max_tokens=192",
 ]
-LIMIT = 600  # seconds that one start may take
 
 
 @dataclass(frozen=True)

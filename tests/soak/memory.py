@@ -22,7 +22,7 @@ soak.memory.{function}(Path(sys.argv[3]), int(sys.argv[4]))
 """
 
 
-def resident() -> int:
+def written() -> int:
     """Bytes that this process has written and holds; what it has read of libraries comes and goes with the machine."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     kilobytes = re.findall(r"^(?:RssAnon|VmSwap):\s+(\d+) kB", status, re.MULTILINE)
@@ -73,7 +73,7 @@ def train(base: Path, count: int) -> None:
     def train_step(trainer: Trainer, *args: object, **kwargs: object) -> object:
         found = stock(trainer, *args, **kwargs)
         if trainer.get_num_updates() % (count // 100) == 0:
-            sizes.append(resident())
+            sizes.append(written())
         return found
 
     Trainer.train_step = train_step
@@ -89,5 +89,5 @@ def sweep(base: Path, count: int) -> None:
     sizes = []
     for seed in range(count):
         run_here(tiny(base, "model=dagpam", f"seed={seed}"))
-        sizes.append(resident())
+        sizes.append(written())
     print(json.dumps(sizes))
