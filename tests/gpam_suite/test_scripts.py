@@ -19,7 +19,7 @@ from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records
 from gpam_suite.run import processes
 from gpam_suite.run.command_line import _meant_key, guarded
-from gpam_suite.tools.doctor import lines
+from gpam_suite.tools import doctor
 
 OWN = sys.stdlib_module_names
 
@@ -331,8 +331,19 @@ def test_where_the_output_is_not_utf_8_the_rest_is_shown(monkeypatch):
 
 
 def test_doctor_says_what_is_here():
-    report = "\n".join(lines())
+    report = "\n".join(doctor.lines())
     assert "fairseq works" in report and "torch" in report
+
+
+def test_doctor_tries_a_gpu(monkeypatch):
+    def ones(*_, **__):
+        raise RuntimeError("no kernel image is available\nmore")
+
+    here = doctor.environment.hardware() | {"gpu": "H900", "gpus": 2}
+    monkeypatch.setattr(doctor.environment, "hardware", lambda: here)
+    monkeypatch.setattr(torch, "ones", ones)
+    (gpu,) = (line for line in doctor.lines() if "H900" in line)
+    assert gpu.endswith("H900 x 2, but nothing can be computed there: no kernel image is available")
 
 
 def test_an_archive_has_linked_runs_second_test_sets_and_an_experiment_called_wandb(tmp_path, command):

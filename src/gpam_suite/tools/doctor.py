@@ -20,7 +20,7 @@ def lines() -> list[str]:
     here = {
         "processor": f"{hardware['processor']}, {hardware['cores']} cores",
         "memory": f"{hardware['memory_bytes'] / 2**30:.0f} GiB",
-        "GPU": f"{hardware['gpu']} x {hardware['gpus']}" if hardware["gpus"] else _no_gpu(),
+        "GPU": f"{hardware['gpu']} x {hardware['gpus']}{_cannot_compute()}" if hardware["gpus"] else _no_gpu(),
         "C++ compiler": shutil.which("g++") or "none: setup cannot build fairseq; install g++",
         "matrix products": products,
         "attention": calibration.current(),
@@ -39,6 +39,17 @@ def lines() -> list[str]:
         f"  {_fairseq()}",
         f"  make reproduce-lm and reproduce-nmt: SCALE={scale}, {side_by_side} run(s) at a time",
     ]
+
+
+def _cannot_compute() -> str:
+    """What fails on the first of the GPUs that torch sees, as one that is full or that torch has no code for."""
+    import torch
+
+    try:
+        torch.ones(1, device="cuda").sum().item()
+    except (AssertionError, RuntimeError) as error:  # the first where torch is built for CPUs
+        return f", but nothing can be computed there: {str(error).splitlines()[0]}"
+    return ""
 
 
 def _no_gpu() -> str:
