@@ -56,8 +56,8 @@ def updates() -> Figures:
 
 
 def members() -> Figures:
-    """50 members of a sweep, prepared, trained, evaluated and recorded one after another in one process."""
-    return grown("sweep", 50, limit=8 << 20)
+    """100 members of a sweep, prepared, trained, evaluated and recorded one after another in one process."""
+    return grown("sweep", 100, limit=8 << 20)
 
 
 def train(base: Path, count: int) -> None:
