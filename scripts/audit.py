@@ -39,10 +39,15 @@ def main() -> int:
 
 def complaints(package: importlib.metadata.Distribution) -> list[str]:
     """What is wrong with an installed package: its version, or one of its files."""
+    if not (package.metadata and package.metadata["Name"]):
+        return [f"{package.locate_file('')}: a package without a name; remove the environment and make setup"]
     name, found = canonicalize_name(package.metadata["Name"]), []
     if name not in NOT_LOCKED and not name.startswith(OF_TORCH) and pins().get(name) != package.version:
         found.append(f"{name} {package.version} is installed, the pin is {pins().get(name, 'none')}; make setup")
-    for file, hashed, _ in csv.reader((package.read_text("RECORD") or "").splitlines()):
+    rows = list(csv.reader((package.read_text("RECORD") or "").splitlines()))
+    if not rows or any(len(row) != 3 for row in rows):
+        return [*found, f"{name} has no whole list of its files; remove the environment and make setup"]
+    for file, hashed, _ in rows:
         path = Path(package.locate_file(file))
         if hashed and (not path.is_file() or _digest(path) != hashed.partition("=")[2]):
             found.append(f"{name}: {file} is not the file that was installed; remove the environment and make setup")

@@ -46,7 +46,8 @@ def main() -> int:
     arguments, overrides = parser.parse_known_args()
     gpus = visible_gpus()
     scale = arguments.scale or ("paper" if gpus else "laptop")
-    arguments.seeds = ",".join(dict.fromkeys((arguments.seeds or ("1" if arguments.sweep else "1,2,3")).split(",")))
+    seeds = (arguments.seeds or ("1" if arguments.sweep else "1,2,3")).split(",")
+    arguments.seeds = ",".join(dict.fromkeys(map(str.strip, seeds)))
     if not arguments.sweep:
         arguments.models = arguments.models or compared(experiment_of(arguments.task, scale, False))
     complaint = wrong(scale, gpus, arguments, overrides)

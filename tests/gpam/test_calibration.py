@@ -1,7 +1,5 @@
 """The measured choice of backends: what is read, what is refused, what a resumed training keeps."""
 
-import json
-
 import pytest
 import torch
 from described_call import described
@@ -10,6 +8,7 @@ from gpam.attention import functional
 from gpam.attention.backends import calibration
 from gpam.attention.backends.calibration import PLAIN, Choices, kind
 from gpam.attention.functional import choose_backend, softmax_attention
+from gpam.errors import UsageError
 
 CALL = {"batch": 4, "heads": 4, "target": 128, "source": 128, "branches": 2, "causal": True, "dropout": 0.1}
 
@@ -134,7 +133,7 @@ def test_a_resumed_training_keeps_its_choices(tmp_path, monkeypatch):
     """Whatever the machine says by then: thus it ends with the same bits."""
     path = tmp_path / calibration.FILE
     first = calibration.keep(tmp_path, resumed=False)
-    assert json.loads(path.read_text(encoding="utf-8")) == {"library": first.library, "fastest": {}}
+    assert Choices.read(path) == first == Choices(first.library, {})
     later = Choices(first.library, {"two 128 causal dropout": ["materialised"]})
     later.write(calibration.path())
     calibration._of_this_process.cache_clear()
@@ -142,8 +141,11 @@ def test_a_resumed_training_keeps_its_choices(tmp_path, monkeypatch):
     assert calibration.current() == first
     assert calibration.keep(tmp_path, resumed=False) == later
     assert calibration.keep(tmp_path, resumed=True) == later
-    path.write_text("cut", encoding="utf-8")
-    assert calibration.keep(tmp_path, resumed=True) == later
+    whole = path.read_text(encoding="utf-8")
+    for damaged in ("cut", whole.replace("materialised", "batched")):
+        path.write_text(damaged, encoding="utf-8")
+        with pytest.raises(UsageError, match=r"backends\.json is damaged: restore it, or remove it to go on"):
+            calibration.keep(tmp_path, resumed=True)
     path.unlink()
     calibration.keep(tmp_path, resumed=False, write=False)
     assert not path.exists()

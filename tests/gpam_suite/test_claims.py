@@ -16,13 +16,12 @@ from record_factory import add_config, add_document_scores, make_record, painted
 from runs import composed
 from scipy import integrate, special, stats
 
-from gpam_suite.common.files import write_atomically
 from gpam_suite.common.formatting import p_number
 from gpam_suite.config.compose import identity
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.inside.store import path_of_run, write
 from gpam_suite.records.folder import Record
 from gpam_suite.records.lines import append_history
+from gpam_suite.records.store import path_of_run, write
 from gpam_suite.report import page
 from gpam_suite.report.claims import claim_parts, render_claims, verdicts
 from gpam_suite.report.page import build
@@ -114,7 +113,7 @@ def experiment(results, gains, *, last=0.005, softmax=95.0, lstm=120.0, ngram=14
         store(results, make_record(experiment="lm_ptb_lstm", model="lstm", model_label="LSTM", value=lstm))
     if ngram is not None:
         path = reference_file(results, made[0]["data"], {}, 5)
-        write_atomically(path, json.dumps({"test_perplexity": ngram}))
+        write(path, {"test_perplexity": ngram})
     return found_in(results)
 
 

@@ -332,6 +332,15 @@ def test_costs_on_other_hardware_are_no_difference(tmp_path):
     assert result["Peak memory in bytes"][2] == result["Training tokens per second"][2] == "–"
 
 
+def test_kilobytes_more_make_no_other_machine(tmp_path):
+    bytes_of = {"softmax": 25276502016, "dagpam": 25276510208}
+    a, b = (_group(tmp_path, name, (30.0, 31.0), hardware={"memory_bytes": of}) for name, of in bytes_of.items())
+    found = compare(a, b)
+    (environment,) = (section for section in found if section.title == "Environment")
+    assert "Nothing differs." in environment.blocks
+    assert _table(found, "Result")["Peak memory in bytes"][2] != "–"
+
+
 def test_translations_are_scored_as_text_whatever_their_words(tmp_path):
     one, other = store(tmp_path, make_record(task="nmt"), make_record(task="nmt", model="dagpam"))
     add_config(other, preprocessing__min_count=3)

@@ -143,6 +143,13 @@ def test_folder_names_the_options_that_differ():
         (["++fairseq.model.dropuot=1"], "did you mean 'dropout'"),
         (["++fairseq.task.tokens_per_sample=many"], "tokens_per_sample"),
         (["++fairseq.criterion._name=cros_entropy"], "did you mean 'cross_entropy'"),
+        (
+            ["++fairseq.optimizer=adma"],
+            "fairseq.optimizer._name: fairseq knows no optimizer 'adma'; did you mean 'adam'?",
+        ),
+        (["++fairseq.lr_scheduler=3"], "fairseq.lr_scheduler._name: fairseq knows no lr_scheduler '3'"),
+        (["++fairseq.criterion=null"], "fairseq.criterion is missing: wanted a mapping of options, with _name"),
+        (["++fairseq.lr_scheduler._name=null"], "fairseq.lr_scheduler is missing: wanted a mapping"),
         (["++fairseq.model.attention=dagpam"], "fairseq.model.attention: got dagpam, wanted model=NAME"),
         (["++fairseq.model.lambda_neg=0.2"], "fairseq.model.lambda_neg: got 0.2, wanted model.lambda_neg=VALUE"),
         (["++fairseq.common.seed=9"], "fairseq.common.seed: got 9, wanted seed=NUMBER"),

@@ -88,6 +88,10 @@ def test_a_run_does_not_go_on_with_other_text_and_tells_of_other_code(tmp_path, 
         start("one" * 8)
     assert start("two" * 8) == {"commit": "a", "dirty": False}
     assert start("two" * 8, commit="b") == {"commit": "b", "dirty": True}
+    begun = tmp_path / "begun.json"
+    begun.write_text(begun.read_text(encoding="utf-8").replace("two", "one"), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"begun\.json is not as it was written .*: remove it to go on without"):
+        start("one" * 8)
 
 
 def test_a_preparation_that_was_changed_is_not_trained_on(tmp_path, monkeypatch):

@@ -13,10 +13,10 @@ from gpam import UsageError
 from gpam.attention import Site
 from gpam.attention import build as built
 from gpam_suite.config.compose import folder_of
-from gpam_suite.inside import store as kept
 from gpam_suite.inside.analyse import analyse
 from gpam_suite.inside.depth import _attention_only
 from gpam_suite.inside.perturb.perturb_runs import perturb
+from gpam_suite.records import store as kept
 from gpam_suite.records.folder import read_record
 from gpam_suite.records.lines import read_history
 from gpam_suite.report.page import build

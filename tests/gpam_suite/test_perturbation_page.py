@@ -8,7 +8,7 @@ import pytest
 from record_factory import make_record
 from record_factory import store as store_records
 
-from gpam_suite.inside import store
+from gpam_suite.records import store
 from gpam_suite.report.page import build
 from gpam_suite.report.perturbed_section import plot, table, title
 from gpam_suite.stats.aggregate import read_aggregates

@@ -12,6 +12,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.lstm import LSTMDecoder, LSTMEncoder, LSTMModel
+from fairseq.modules.adaptive_input import AdaptiveInput
+from fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from omegaconf import OmegaConf
 from runs import composed, tiny_words
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -217,6 +219,15 @@ def test_forward_flops_of_a_recurrent_translator_are_what_torch_counts():
     assert counter.get_total_flops() == train_flops_per_token(model, 8, 5) / 3 * target.numel()
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_forward_flops_of_an_adaptive_softmax_are_those_of_its_head(tied):
+    inputs = AdaptiveInput(20, 0, 8, 4, 8, [10, 20])
+    model = AdaptiveSoftmax(20, 8, [10], dropout=0.0, adaptive_inputs=inputs if tied else None)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.head(torch.ones(5, 8))
+    assert counter.get_total_flops() == train_flops_per_token(model, 8) / 3 * 5
+
+
 def test_lengths_are_those_of_a_training_sentence():
     train = {"lines": 2, "source": {"tokens": 10}, "target": {"tokens": 6}}
     assert lengths(SimpleNamespace(manifest={"splits": {"train": train}}), None) == (3.0, 5.0)
@@ -278,7 +289,9 @@ def test_cpu_is_measured(monkeypatch):
         (["dataset=ptb", "preprocessing.bpe=characters"], "give it as vocabulary=NUMBER"),
         (["dataset=python_docs", "~preprocessing.bpe"], "give it as vocabulary=NUMBER"),
         (["experiment=recall", "dataset.values=64k"], "dataset.values: got '64k', wanted a whole number"),
+        (["experiment=recall", "dataset.keys=a"], "dataset.keys: got 'a', wanted a whole number"),
         (["dataset=multi30k_de_en", "recipe=multi30k_lstm", "model=lstm"], "only a Transformer has a plan"),
+        (["experiment=lm_paper", "vocabulary=5000"], "fairseq cannot build this model: cannot specify cutoff larger"),
     ],
 )
 def test_mistakes_are_one_sentence(words, sentence, tmp_path):

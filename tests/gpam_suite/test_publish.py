@@ -11,11 +11,11 @@ from gpam.errors import UsageError
 from gpam_suite.common.files import write_files
 from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.inside.store import path_of_run
 from gpam_suite.records import archives
 from gpam_suite.records.folder import read_records, write_record
 from gpam_suite.records.lines import append_history, read_history
 from gpam_suite.records.metrics import METRICS
+from gpam_suite.records.store import path_of_run
 from gpam_suite.report.publish import PART, pages_of, publish, remake, stale
 from gpam_suite.report.run_columns import curve_rows, run_rows
 from gpam_suite.stats.aggregate import aggregate

@@ -7,6 +7,7 @@ import pytest
 from record_factory import add_config, add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
+from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.report.page import build
 
 
@@ -52,7 +53,19 @@ def test_a_damaged_history_costs_the_figures_of_its_experiment_alone(tmp_path):
     build(tmp_path)
     page = (tmp_path / "README.md").read_text()
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["one-learning-curves.svg"]
-    assert "The figures are left out. " in page and "metrics.jsonl" in page and "[All columns](tables/two.md)" in page
+    assert "Figures of two: left out. " in page and "metrics.jsonl" in page and "[All columns](tables/two.md)" in page
+
+
+def test_a_damaged_analysis_costs_its_own_figures_alone(tmp_path):
+    store(tmp_path, make_record())
+    path = analyse_hulls(tmp_path)
+    build(tmp_path)
+    page = tmp_path / "README.md"
+    assert "## The formula alone" in page.read_text()
+    path.write_text(path.read_text().replace("area_ratio", "area", 1))
+    build(tmp_path)
+    left_out = "Figures of the formula alone: left out. "
+    assert left_out in page.read_text() and "delete it and make it again" in page.read_text()
 
 
 def test_what_has_begun_and_not_ended_is_named(tmp_path):

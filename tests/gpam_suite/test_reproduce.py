@@ -102,7 +102,7 @@ def test_multi30k_trains_what_its_plan_compares(monkeypatch, reproduce):
 def test_a_sweep_costs_what_its_members_cost(monkeypatch, reproduce):
     """Softmax and four times two pairs of lambdas, whatever is published of a larger grid."""
     monkeypatch.setattr(script, "cost", lambda experiment, runs, jobs: f"{runs} runs of {experiment}")
-    for words, runs in (([], 9), (["--seeds", "1,2"], 18)):
+    for words, runs in (([], 9), (["--seeds", "1,2, 1"], 18)):
         code, said, _ = reproduce("--scale", "laptop", "--sweep", "--announce", *words, "lm")
         assert code == 0 and said.endswith(f"; {runs} runs of lm_laptop_lambda\n")
 

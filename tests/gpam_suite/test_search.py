@@ -3,6 +3,7 @@
 import os
 from types import SimpleNamespace
 
+import optuna
 import pytest
 from runs import composed, places, run_here, tiny_words
 
@@ -55,13 +56,25 @@ def test_the_best_on_the_validation_set_is_found(tmp_path, trained, capsys):
     assert len(runs) == 25  # done is done
 
 
-def test_a_search_that_was_killed_ends_as_it_would_have(tmp_path, trained):
+@pytest.mark.parametrize("suggested", [True, False])
+def test_a_search_that_was_killed_ends_as_it_would_have(tmp_path, trained, suggested):
+    """While it trained, or between two suggestions."""
     runs, accidents = trained
     search(configured(tmp_path / "straight", "trials=6"))
     straight, runs[:] = list(runs), []
+    stock, asked = optuna.Trial.suggest_float, []
+
+    def suggest_float(self, name, **range_):
+        if len(asked) == 5:
+            os._exit(9)
+        asked.append(name)
+        return stock(self, name, **range_)
+
     accidents[3] = lambda: os._exit(9)
     if (child := os.fork()) == 0:
         try:
+            if not suggested:
+                optuna.Trial.suggest_float = suggest_float
             search(configured(tmp_path / "killed", "trials=6"))
         finally:
             os._exit(1)

@@ -1,5 +1,6 @@
 """One bit of one file of a finished run flipped, again and again: nothing that is read from it changes unseen."""
 
+import dataclasses
 import json
 import logging
 import random
@@ -13,6 +14,7 @@ from omegaconf import DictConfig
 from record_factory import make_record
 from runs import tiny, train_here
 
+from gpam.attention.backends import calibration
 from gpam.errors import UsageError
 from gpam_suite.config.compose import folder_of, identity
 from gpam_suite.config.identity import config_hash
@@ -20,6 +22,7 @@ from gpam_suite.data import prepare
 from gpam_suite.data.store.stages import STAGES
 from gpam_suite.evaluate.checkpoint import read_checkpoint
 from gpam_suite.evaluate.trained import checkpoint_of, open_trained
+from gpam_suite.records import store
 from gpam_suite.records.folder import write_record
 from gpam_suite.records.lines import read_scores
 from gpam_suite.run.outcomes import OUTCOME
@@ -36,8 +39,13 @@ KINDS = {
     "record": "results/runs/*/*/*/record.json",
     "scores": "results/runs/*/*/*/scores.jsonl",
     "checkpoints": "results/runs/*/*/*/checkpoints/*.pt",
+    "backends": f"results/runs/*/*/*/{calibration.FILE}",
+    "analysis": f"results/{store.FOLDER}/*.json",
 }
 """What a run reads, or is read of it, and decides a number. Its history carries no checksum: curves are drawn of it."""
+
+
+ANALYSIS = {"test_perplexity": 141.186, "modules": {"layers.0": [0.25, None]}}
 
 
 def soak() -> Figures:
@@ -95,6 +103,7 @@ def _run(base: Path) -> DictConfig:
     known = {name: outcome[name] for name in ("metrics", "protocol", "parameters", "flops", "updates", "checksums")}
     record = make_record(experiment=cfg.experiment_name, config_hash=config_hash(identity(cfg)), data=data, **known)
     write_record(folder, record)
+    store.write(store.path_of(Path(cfg.paths.results), "numbers"), ANALYSIS)
     return cfg
 
 
@@ -105,10 +114,15 @@ def _read(cfg: DictConfig) -> dict[str, Any]:
     last = read_checkpoint(checkpoint_of(trained.folder, "last"))
     aggregate([trained.record])
     resample(trained.record)
+    backends = calibration.keep(trained.folder, resumed=True, write=False)
+    calibration.use(None)
+    analysis = store.read(store.path_of(Path(cfg.paths.results), "numbers"))
     return {
         "data": {name: of["sha256"] for name, of in manifest["files"].items()},
         "record": trained.record.data,
         "scores": read_scores(trained.folder),
+        "backends": dataclasses.asdict(backends),
+        "analysis": {name: analysis[name] for name in ANALYSIS},
         "model": dict(trained.model().state_dict()),
         "last": {part: last[part] for part in ("model", "last_optimizer_state", "optimizer_history", "extra_state")},
     }

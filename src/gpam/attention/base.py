@@ -237,7 +237,7 @@ class Mechanism(nn.Module):
         return self.site.dropout if self.training or self.retain_dropout else 0.0
 
     def dropped(self, weights: Tensor) -> Tensor:
-        """Attention dropout (none in evaluation)."""
+        """``weights`` after :attr:`active_dropout`."""
         return F.dropout(weights, self.active_dropout) if self.active_dropout else weights
 
 

@@ -25,9 +25,9 @@ class Masks:
     it are keyword arguments of ``gpam.attention.functional``.
     """
 
-    key_padding_mask: Tensor | None = None
-    causal: bool = False
-    attn_mask: Tensor | None = None
+    key_padding_mask: Tensor | None
+    causal: bool
+    attn_mask: Tensor | None
 
     def visible(self, q: Tensor, k: Tensor) -> Tensor:
         """Bool, broadcastable to ``[batch, heads, target, source]``: true where a query sees a key."""
@@ -53,9 +53,9 @@ class Call:
     k: Tensor
     v: Tensor
     masks: Masks
-    query_input: Tensor | None = None
-    need_weights: bool = False
-    state: dict[str, Tensor] | None = None
+    query_input: Tensor | None
+    need_weights: bool
+    state: dict[str, Tensor] | None
 
     def finite_at_padding(self) -> "Call":
         """This call with zeros at padded keys and values, if they need them: for whoever multiplies weights by them."""

@@ -8,6 +8,7 @@ from gpam_fairseq.trainer.replacing import replaced
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 
 class Diverged(Exception):
@@ -58,7 +59,8 @@ class _Detector:
 
     def _output(self, path: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if len(self.found) == 1 and not all(bool(torch.isfinite(x).all()) for x in _floats(output)):
+            given = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
+            if len(self.found) == 1 and not all(bool(torch.isfinite(x).all()) for x in given):
                 self.found.append(f"the output of {path or type(module).__name__} is not finite")
 
         return hook
@@ -74,15 +76,3 @@ class _Detector:
 def not_finite(parameters: Mapping[str, Tensor]) -> str | None:
     """The name of the first of ``parameters`` that is not finite."""
     return next((name for name, value in parameters.items() if not bool(torch.isfinite(value).all())), None)
-
-
-def _floats(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _floats(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _floats(item)

@@ -3,7 +3,6 @@
 A ratio of two times is another one on another processor, so each keeps its own.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,8 +11,8 @@ from typing import Any
 
 from gpam_suite.benchmark.comparison import Settings
 from gpam_suite.common.files import write_atomically
-from gpam_suite.inside import store
-from gpam_suite.records import archives, environment
+from gpam_suite.common.strict_json import summed
+from gpam_suite.records import archives, environment, store
 
 FOLDER = "records"
 PACKAGES = ("python", "torch", "fairseq")
@@ -40,7 +39,7 @@ def write(output: Path, record: Mapping[str, Any]) -> None:
     """Keep it, in place of what the same device has measured of that case before."""
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", device(record)).lower()).strip("-")
     path = output / FOLDER / f"{record['case']}.{slug}.json"
-    write_atomically(path, json.dumps(record, indent=1, sort_keys=True) + "\n")
+    write_atomically(path, summed(record, indent=1))
 
 
 def read(output: Path) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def summed(value: Mapping[str, Any], indent: int | None = None) -> str:
     return json.dumps({**value, KEY: _sum(value)}, indent=indent, ensure_ascii=False) + "\n"
 
 
-def read_summed(text: str) -> dict[str, Any]:
+def read_summed(text: str | bytes) -> dict[str, Any]:
     """What :func:`summed` wrote, without the checksum.
 
     Raises:

@@ -142,8 +142,8 @@ def fairseq_config(cfg: DictConfig) -> DictConfig:
         raise UsageError(_omegaconf_sentence(error, tree)) from None
     except (TypeError, ValueError, AttributeError, AssertionError) as error:  # OmegaConf's and fairseq's own slips
         raise UsageError(f"fairseq configuration: {in_a_line(error)}; correct the options") from None
-    for group in ("task", "model"):
-        if complete[group] is None:
+    for group in ("task", "model", "criterion", "optimizer", "lr_scheduler"):
+        if OmegaConf.select(complete, f"{group}._name") is None:
             raise UsageError(f"fairseq.{group} is missing: wanted a mapping of options, with _name")
     stacks = (one for one in ("encoder", "decoder") if complete.model.get(f"{one}_attention_heads") is not None)
     check_heads(complete.model, *stacks, prefix="fairseq.model.")
@@ -184,7 +184,7 @@ def _check_names(tree: dict[str, Any]) -> None:
     known = {"model": {**MODEL_DATACLASS_REGISTRY, **ARCH_MODEL_NAME_REGISTRY}, "task": TASK_DATACLASS_REGISTRY}
     known |= {group: registry["dataclass_registry"] for group, registry in REGISTRIES.items()}
     for group, node in tree.items():
-        name = node.get("_name") if isinstance(node, dict) else None
+        name = node.get("_name") if isinstance(node, dict) else node  # fairseq takes the bare name as well
         if name is not None and group in known and (not isinstance(name, str) or name not in known[group]):
             raise UsageError(
                 f"fairseq.{group}._name: fairseq knows no {group} '{name}'{did_you_mean(name, known[group])}"

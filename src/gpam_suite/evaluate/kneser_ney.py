@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 from gpam.errors import UsageError
 from gpam_suite.common.files import safe_name, sha256, write_atomically
 from gpam_suite.common.options import whole_number
+from gpam_suite.common.strict_json import summed
 from gpam_suite.common.tasks import LM
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.binarise import EOS_ID, RESERVED, dictionary_name, load_ids
@@ -152,7 +153,7 @@ def evaluate_ngram(cfg: DictConfig) -> Path:
         for split, lines in zip(("valid", "test"), others, strict=True):
             nll = float(model.negative_log_likelihoods(lines).sum())
             found[f"{split}_perplexity"] = math.exp(nll / prepared.words(split))
-        write_atomically(path, json.dumps(found, indent=2) + "\n")
+        write_atomically(path, summed(found, indent=2))
     log.info("%s: %s", path, path.read_text(encoding="utf-8").strip())
     return path
 

@@ -21,11 +21,11 @@ from gpam.errors import UsageError
 from gpam_suite.common.options import finite, several, whole_number
 from gpam_suite.common.tasks import LM
 from gpam_suite.config.compose import composed
-from gpam_suite.inside import store
 from gpam_suite.inside.measures import of_tokens
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import texts
+from gpam_suite.records import store
 
 log = logging.getLogger(__name__)
 _LISTS = {"layers": 0, "depth_seeds": 0, "lambda_pos": None}

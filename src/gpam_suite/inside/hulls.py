@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from gpam_suite.inside import store
+from gpam_suite.records import store
 
 VALUES = ((1.0, 0.6), (3.0, 1.0), (1.6, 2.4))
 """Three values in the plane, as in the paper's figure."""

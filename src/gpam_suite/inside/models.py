@@ -16,7 +16,7 @@ from gpam_suite.config.fairseq_tree import fairseq_config
 from gpam_suite.data import Prepared, prepare
 from gpam_suite.data.prepared import fill_paths
 from gpam_suite.evaluate.trained import Trained, checkpoint_of, open_trained
-from gpam_suite.inside import store
+from gpam_suite.records import store
 from gpam_suite.records.folder import Record, folders_of_runs, read_records
 
 log = logging.getLogger(__name__)

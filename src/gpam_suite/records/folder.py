@@ -87,6 +87,13 @@ class Record:
         return self.data["metrics"].get(TASKS[self.data["task"]].headline)
 
     @property
+    def hardware(self) -> dict[str, Any]:
+        """What it ran on, memory in GiB: kernels leave some kilobytes more or less of the same."""
+        told = dict(self.data["hardware"])
+        memory = told.pop("memory_bytes", None)
+        return told if memory is None else {**told, "memory_gib": round(memory / 2**30)}
+
+    @property
     def checkpoint(self) -> str | None:
         """SHA-256 of the checkpoint that was evaluated; None where it is not known."""
         return self.at("checksums", CHECKPOINT)

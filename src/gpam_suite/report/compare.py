@@ -160,8 +160,8 @@ def _told(side: Side) -> list[str]:
 def _facts(record: Record) -> dict[str, Any]:
     """Versions, hardware and commit of a run, by dotted name."""
     facts = {"git commit": commit(record["git"]), "gpu configuration": record["gpu"], "devices": record["world_size"]}
-    for group in ("versions", "hardware"):
-        facts |= {f"{group}.{key}": value for key, value in record[group].items()}
+    for group, told in {"versions": record["versions"], "hardware": record.hardware}.items():
+        facts |= {f"{group}.{key}": value for key, value in told.items()}
     return {key: value for key, value in facts.items() if value is not None}
 
 

@@ -1,8 +1,8 @@
 """``<results>/README.md`` of somebody's own runs: tables, figures and commands, generated from the records."""
 
 import logging
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,8 +15,7 @@ from gpam_suite.common.markup import inert
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.identity import CONFIG
-from gpam_suite.inside import store
-from gpam_suite.records import archives
+from gpam_suite.records import archives, store
 from gpam_suite.records.folder import RECORD
 from gpam_suite.records.settings import table_settings
 from gpam_suite.report import figures, perturbed_section
@@ -94,31 +93,41 @@ def build(results: Path) -> list[Path]:
     parts = [_INTRODUCTION, *([] if found or left_out else ["No run has been recorded yet.\n"])]
     parts += [f"{name} is left out. {inert(reason)}\n" for name, reason in left_out.items()]
 
+    def readable(what: str, made: Callable[[], list[str]]) -> list[str]:
+        """Of what no table reads: a damaged file leaves it out, and all else stands."""
+        try:
+            return made()
+        except UsageError as error:
+            log.warning("%s: left out. %s", what, error)
+            return [f"{inert(what)}: left out. {inert(str(error))}\n"]
+
     def show(plots: Iterable[Plot], experiment: str) -> list[str]:
         drawn = {plot.path(experiment): plot for plot in plots}
         files.update({results / path: render(plot) for path, plot in drawn.items()})
         return [plot.markdown(path, f"{plot.name} of {experiment}") for path, plot in drawn.items()]
 
+    def figures_of(one: Aggregate) -> list[str]:
+        return show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
+
+    def perturbed_of(one: Aggregate) -> list[str]:
+        if (noise := find(results, one)) is None:
+            return []
+        shown = show([perturbed_section.plot(noise)], one.experiment)
+        return [f"## Perturbed input: {inert(one.experiment)}\n", *shown, perturbed_section.table(noise)]
+
+    def formula() -> list[str]:
+        general = theory.plots(results)
+        return ["## The formula alone\n", *show(general, GENERAL)] if general else []
+
     for one in found:
         reason = others.get(one.experiment)
         parts += [*_head(one), *_unended(results, one), *([f"{inert(reason)}.\n"] if reason else [])]
-        try:
-            parts += show([*figures.plots(one), *filter(None, [inside_runs(results, one)])], one.experiment)
-        except UsageError as error:  # a damaged history or analysis, which no table reads
-            log.warning("the figures of %s are left out: %s", one.experiment, error)
-            parts.append(f"The figures are left out. {inert(str(error))}\n")
+        parts += readable(f"Figures of {one.experiment}", partial(figures_of, one))
         parts += experiment_notes(one)
-    for noise in filter(None, (find(results, one) for one in found)):
-        experiment = noise.aggregate.experiment
-        parts += [f"## Perturbed input: {inert(experiment)}\n"]
-        parts += [*show([perturbed_section.plot(noise)], experiment), perturbed_section.table(noise)]
-    if general := theory.plots(results):
-        parts += ["## The formula alone\n", *show(general, GENERAL)]
-    try:
-        parts += tuning(results)
-    except UsageError as error:
-        log.warning("the tuning is left out: %s", error)
-        parts.append(f"The tuning is left out. {inert(str(error))}\n")
+    for one in found:
+        parts += readable(f"Perturbed input of {one.experiment}", partial(perturbed_of, one))
+    parts += readable("Figures of the formula alone", formula)
+    parts += readable("Tuning", partial(tuning, results))
     files[results / "README.md"] = "\n".join(parts)
     before = results / _WRITTEN
     known = set(before.read_text(encoding="utf-8").splitlines()) if before.is_file() else set()

@@ -1,12 +1,12 @@
 """What stands below a table: data, protocol, machines, commands, how the columns are to be read, and warnings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gpam_suite.common import formatting
 from gpam_suite.common.formatting import listed
 from gpam_suite.common.markup import bullets, code
 from gpam_suite.records.environment import commit
-from gpam_suite.records.folder import Record
 from gpam_suite.report.model_looks import APART, SELECTED
 from gpam_suite.stats.bootstrap import BOTH_DRAWN
 from gpam_suite.stats.over_seeds import ENOUGH_SEEDS, shared
@@ -60,16 +60,17 @@ def _provenance(aggregate: Aggregate) -> list[str]:
         protocol(aggregate),
         f"Seeds: {listed(sorted({record['seed'] for record in records}))}; "
         f"updates: {listed(map(formatting.count, updates))}.",
-        f"Hardware: gpu config {listed(record['gpu'] for record in records)}; {_spread(records, 'hardware')}.",
-        f"Versions: {_spread(records, 'versions')}; commit {listed(commit(one['git']) for one in records)}.",
+        f"Hardware: gpu config {listed(one['gpu'] for one in records)}; {_spread(one.hardware for one in records)}.",
+        f"Versions: {_spread(one['versions'] for one in records)}; "
+        f"commit {listed(commit(one['git']) for one in records)}.",
     ]
 
 
-def _spread(records: Sequence[Record], field: str) -> str:
-    """``name value`` pairs of a dict field; where runs differ, all values. What is null in every run is left out."""
+def _spread(told: Iterable[Mapping[str, Any]]) -> str:
+    """``name value`` pairs of what each run tells; where runs differ, all values. What none knows is left out."""
     values: dict[str, list[object]] = {}
-    for record in records:
-        for key, value in sorted(record[field].items()):
+    for one in told:
+        for key, value in sorted(one.items()):
             if value is not None:
                 values.setdefault(key, []).append(value)
     return "; ".join(f"{key} {listed(found)}" for key, found in values.items())

@@ -19,8 +19,7 @@ from gpam.errors import UsageError, did_you_mean
 from gpam_suite.common.files import write_files
 from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.config.identity import CONFIG
-from gpam_suite.inside import store
-from gpam_suite.records import archives
+from gpam_suite.records import archives, store
 from gpam_suite.records.folder import RECORD, Record, folders_of_runs, read_each
 from gpam_suite.records.history_rows import GRADIENT, SCALAR
 from gpam_suite.records.lines import HISTORY, SCORES, read_history

@@ -5,11 +5,13 @@ from typing import Any
 from gpam_fairseq.attention import GPAMMultiheadAttention
 
 from fairseq.modules import MultiheadAttention
+from fairseq.modules.adaptive_softmax import TiedLinear
 from torch import nn
 
 from gpam_suite.records.schema import PARAMETERS
 
 BACKWARD = 2  # the backward pass does each matrix product twice: for its inputs and for its weights
+_COUNTED_OTHERWISE = {"self_attn", "encoder_attn", "tail"}  # or not at all
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
@@ -37,7 +39,7 @@ def train_flops_per_token(model: nn.Module, target: float, source: float | None 
     Forward pass of one sentence of ``target`` tokens (and ``source`` tokens): two operations for each weight of each
     matrix and token that passes it, and the core of each attention by its mechanism's formula (``Facts.flops``, which
     counts causal attention in full). Elementwise work and looking up embeddings count nothing; the output projection
-    counts, tied or not.
+    counts, tied or not, of an adaptive softmax its head alone: few tokens pass the rest.
     """
     source = target if source is None else source
     operations = 0.0
@@ -49,7 +51,7 @@ def train_flops_per_token(model: nn.Module, target: float, source: float | None 
             operations += mechanism.facts.flops(mechanism.site, round(tokens), round(keys), mechanism.options)
             operations += 2 * (module.q_proj.weight.numel() + module.out_proj.weight.numel()) * tokens
             operations += 2 * (module.k_proj.weight.numel() + module.v_proj.weight.numel()) * keys
-        elif isinstance(module, nn.Linear) and not {"self_attn", "encoder_attn"} & {*name.split(".")}:
+        elif isinstance(module, nn.Linear | TiedLinear) and not _COUNTED_OTHERWISE & {*name.split(".")}:
             once = name.endswith(("encoder_hidden_proj", "encoder_cell_proj"))  # a recurrent decoder's first state
             operations += 2 * module.weight.numel() * (1 if once else tokens)
         elif isinstance(module, (nn.RNNBase, nn.RNNCellBase)):

@@ -34,6 +34,7 @@ def read_outcome(folder: Path, rank: int = 0) -> dict[str, Any] | None:
     """What :func:`outcome_file` says; None where it is not there, or damaged."""
     path = outcome_file(folder, rank)
     try:
-        return json.loads(path.read_bytes()) if path.is_file() else None
+        found = json.loads(path.read_bytes()) if path.is_file() else None
     except ValueError:
         return None
+    return found if isinstance(found, dict) and "status" in found else None

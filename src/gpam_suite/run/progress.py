@@ -55,7 +55,7 @@ def _row_or_damage(folder: Path) -> list[str]:
     """:func:`row`; of a damaged run what is wrong with it, so that the others are told of."""
     try:
         return row(folder)
-    except UsageError as error:
+    except (UsageError, KeyError) as error:
         model, seed = folder.parent.name, folder.name.partition("-")[0]
         return [f"{model} {seed}", f"damaged ({error})", *[MISSING] * (len(HEAD) - 2)]
 

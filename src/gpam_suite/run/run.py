@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import json
 import logging
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from gpam_suite.common.files import file_sha256, remove_unfinished, write_atomic
 from gpam_suite.common.lock import locked
 from gpam_suite.common.options import nonempty, one_of, several
 from gpam_suite.common.stopping import Preempted, passed_on, stop_now, when_stopped
+from gpam_suite.common.strict_json import read_summed, summed
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.config.compose import check, fast, folder_of, identity, overrides_label
 from gpam_suite.config.device_batches import check_visible, devices
@@ -193,16 +193,22 @@ def _begun(folder: Path, data: dict[str, Any]) -> dict[str, Any] | None:
     """
     now = {"checksum": data["checksum"], "begins_from": data["begins_from"], "git": environment.git()}
     if not checkpoint_of(folder, "last").is_file() or not (folder / BEGUN).is_file():
-        write_atomically(folder / BEGUN, json.dumps(now))
+        write_atomically(folder / BEGUN, summed(now))
         return now["git"]
-    before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
+    try:
+        before = read_summed((folder / BEGUN).read_bytes())
+    except ValueError as error:
+        raise UsageError(
+            f"{folder / BEGUN} is not as it was written ({error}): remove it to go on without comparing what the run "
+            "began with"
+        ) from None
     if before["checksum"] != now["checksum"]:
         was, is_now = before["checksum"][:12], now["checksum"][:12]
         raise UsageError(
             f"{folder} has begun with other text: its checksum was {was}, now it is {is_now}; put the text back, give "
             "the new one an experiment_name of its own, or delete that folder to train again"
         )
-    _check_same_beginning(now["begins_from"], before.get("begins_from", {}), folder)
+    _check_same_beginning(now["begins_from"], before["begins_from"], folder)
     return now["git"] and {**now["git"], "dirty": now["git"]["dirty"] or before["git"] != now["git"]}
 
 

@@ -54,7 +54,7 @@ def search(cfg: DictConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, wait=False):
         study = _study(folder, cfg.search.name, settings)
-        _queue_what_was_killed(study)
+        _end_what_was_killed(study)
         while (number := len(_done(study))) < cfg.trials:
             study.sampler = optuna.samplers.TPESampler(seed=cfg.seed + number)
             _try(study, base, options)
@@ -147,13 +147,11 @@ def _done(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     return study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED), deepcopy=False)
 
 
-def _queue_what_was_killed(study: optuna.Study) -> None:
-    """Trials that no process works on any more (the folder is locked), killed or failed, are first again, and go on
-    where they were."""
+def _end_what_was_killed(study: optuna.Study) -> None:
+    """End trials that no process works on any more (the folder is locked), killed or failed. The same options are
+    suggested again, as the seed is that of the trials done, and their run goes on where it was."""
     for trial in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
-        if trial.params:
-            study.enqueue_trial(trial.params)
 
 
 def _values(trial: optuna.Trial | optuna.trial.FrozenTrial) -> dict[str, float]:

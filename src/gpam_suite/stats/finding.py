@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from gpam_suite.evaluate.kneser_ney import reference_file
-from gpam_suite.inside import store
+from gpam_suite.records import store
 from gpam_suite.stats.claim import Claim, on_scale, read_claims, secondary_of
 from gpam_suite.stats.curves import scored_validation
 from gpam_suite.stats.gate import Gate, gate

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from gpam.attention.mechanisms.softmax import Softmax
 from gpam_suite.common.tasks import TASKS
 from gpam_suite.records.folder import Record
 from gpam_suite.records.history_rows import mean_of
@@ -18,6 +17,7 @@ from gpam_suite.records.metrics import turned
 from gpam_suite.stats.over_seeds import Difference, difference, holm
 from gpam_suite.stats.rows import Aggregate, Row
 
+_SOFTMAX = "Softmax"  # the class, by its name in records: to import it loads torch
 ENOUGH_RUNS = 5  # fewer cannot be ranked in a way that would be rare by chance
 _ORDERS = 50_000  # drawn where there are more orders of the runs; those of eight are fewer
 OF_TOKENS = {  # of an analysis, and how each is called
@@ -51,7 +51,7 @@ def _quantities(record: Record, analysis: Analysis | None) -> dict[str, float | 
 def _of_weights(record: Record, analysis: Analysis, name: str) -> float:
     """Of the modules that have the mechanism, where softmax stands in others."""
     modules, kinds = analysis["modules"], record["attention_modules"]
-    own = [path for path in modules if kinds.get(path) != Softmax.__name__] or modules
+    own = [path for path in modules if kinds.get(path) != _SOFTMAX] or modules
     return fmean(value for path in own for value in modules[path][name])
 
 

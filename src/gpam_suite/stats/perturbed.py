@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpam_suite.common.tasks import LM, NMT
-from gpam_suite.inside.store import PERTURBED, read_runs
+from gpam_suite.records.store import PERTURBED, read_runs
 from gpam_suite.stats.over_seeds import Difference, difference, holm
 from gpam_suite.stats.rows import Aggregate, Row
 

@@ -83,16 +83,9 @@ class Row:
 
     @property
     def machine(self) -> set[str]:
-        """What the finished seeds ran on; speed and memory compare only where it is one and the same. (Kernels leave
-        some kilobytes more or less of the same memory: it is counted in GiB.)"""
-
-        def told(record: Record) -> dict[str, Any]:
-            hardware = dict(record["hardware"])
-            if memory := hardware.get("memory_bytes"):
-                hardware["memory_bytes"] = round(memory / 2**30)
-            return {"hardware": hardware, "gpu": record["gpu"], "world_size": record["world_size"]}
-
-        return {json.dumps(told(record), sort_keys=True) for record in self.finished}
+        """What the finished seeds ran on; speed and memory compare only where it is one and the same."""
+        told = ([record.hardware, record["gpu"], record["world_size"]] for record in self.finished)
+        return {json.dumps(one, sort_keys=True) for one in told}
 
     @cached_property
     def resampled(self) -> list[Resampled]:

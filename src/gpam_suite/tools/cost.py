@@ -18,7 +18,7 @@ import torch
 from fairseq.models import build_model
 from omegaconf import DictConfig, OmegaConf
 
-from gpam.errors import UsageError
+from gpam.errors import UsageError, in_a_line
 from gpam_suite.common.formatting import count, number
 from gpam_suite.common.options import one_of, positive, several, whole_number
 from gpam_suite.common.tasks import NMT, RECALL
@@ -183,8 +183,11 @@ def build_on_meta(complete: DictConfig, source: int, target: int) -> Any:
     words = new_dictionary(source)
     shared = complete.model.get("share_all_embeddings")
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words if shared else new_dictionary(target))
-    with torch.device("meta"):
-        return build_model(OmegaConf.create(OmegaConf.to_container(complete.model)), task)
+    try:
+        with torch.device("meta"):
+            return build_model(OmegaConf.create(OmegaConf.to_container(complete.model)), task)
+    except Exception as error:
+        raise UsageError(f"fairseq cannot build this model: {in_a_line(error)}; correct the options") from None
 
 
 def _vocabularies(cfg: DictConfig, prepared: Prepared | None, given: int | None, assumed: list[str]) -> tuple[int, int]:
@@ -200,7 +203,8 @@ def _vocabularies(cfg: DictConfig, prepared: Prepared | None, given: int | None,
         symbols = preprocessing["bpe_size"]
     elif dataset.task == RECALL.name:
         values = whole_number(dataset["values"], 2, "dataset.values")
-        symbols = values + dataset.get("keys", 0) + 2  # the mark in front of the answers, and a filler
+        keys = whole_number(dataset.get("keys", 0), 0, "dataset.keys")
+        symbols = values + keys + 2  # the mark in front of the answers, and a filler
     elif preprocessing["bpe"] == "characters" and dataset.kind != "characters":
         symbols = None  # its types are words
     else:

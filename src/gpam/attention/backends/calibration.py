@@ -21,6 +21,7 @@ import torch
 from gpam import processor
 from gpam.attention.backends.choice import BACKENDS
 from gpam.attention.backends.compiled import library
+from gpam.errors import UsageError
 
 FILE = "backends.json"  # in the folder of a training: what it chose by from its first start on
 LENGTHS = {24: 16, 64: 32, 256: 128}  # calls of up to so many rows or keys are timed as calls of this length
@@ -42,7 +43,7 @@ class Choices:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             library_name, fastest = content["library"], content["fastest"]
-            known = all(
+            known = content.get("sha256") in (None, _sum(library_name, fastest)) and all(
                 isinstance(names, list) and all(name in BACKENDS for name in names) for names in fastest.values()
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -52,12 +53,17 @@ class Choices:
     def write(self, path: Path) -> None:
         part = path.with_name(f"{path.name}.{os.getpid()}.part")  # several processes may measure
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
+        content = {**dataclasses.asdict(self), "sha256": _sum(self.library, self.fastest)}
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
         part.replace(path)
 
     def __str__(self) -> str:
         with_library = "PyTorch's operators alone" if self.library is None else "with the compiled library"
         return f"{with_library}, {'measured' if self.fastest else 'by thresholds'}"
+
+
+def _sum(library_name: object, fastest: object) -> str:
+    return hashlib.sha256(json.dumps([library_name, fastest], sort_keys=True).encode()).hexdigest()
 
 
 def kind(*, branches: int, target: int, source: int, causal: bool, dropout: float) -> str:
@@ -112,9 +118,14 @@ def keep(folder: Path, *, resumed: bool, write: bool = True) -> Choices:
     ``write`` them there.
 
     Without the library that they name, the rest of them holds, and the training goes on with other last bits.
+
+    Raises:
+        UsageError: the file of a training that is resumed is damaged.
     """
     path = folder / FILE
     before = Choices.read(path) if resumed else None
+    if resumed and before is None and path.is_file():
+        raise UsageError(f"{path} is damaged: restore it, or remove it to go on with other last bits and dropout masks")
     if before is None:
         use(None)
         if write:

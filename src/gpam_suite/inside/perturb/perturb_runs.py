@@ -11,11 +11,11 @@ from torch import Tensor
 from gpam.errors import UsageError
 from gpam_suite.common.options import mapping, one_of, several, whole_number, yes_or_no
 from gpam_suite.common.tasks import LM, NMT
-from gpam_suite.inside import store
 from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.perturb.adversarial import best_substitutes, ordinary, with_substitutes
 from gpam_suite.inside.perturb.noise import NOISE, generator, noisy
 from gpam_suite.inside.perturb.readers import Blocks, Sentences
+from gpam_suite.records import store
 from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from matplotlib import ticker
 from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import listed
-from gpam_suite.inside.store import read_runs
 from gpam_suite.records.folder import Record
+from gpam_suite.records.store import read_runs
 from gpam_suite.report.model_looks import look_of, selected
 from gpam_suite.report.panels import ANALYSE
 from gpam_suite.report.plotting import Plot, band, legend_below, logarithmic, some_panels, symbol

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpam_suite.common.formatting import listed
-from gpam_suite.inside import store
+from gpam_suite.records import store
 from gpam_suite.report.panels import ANALYSE
 from gpam_suite.report.plotting import COLOURS, GREY, Plot, band, legend_below, look
 from gpam_suite.stats.inside_claim import OF_TOKENS

@@ -1,13 +1,12 @@
 """``<results>/analysis/`` and ``<results>/perturbed/``: the numbers that figures and findings are made of, as JSON."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import write_atomically
-from gpam_suite.common.strict_json import with_nulls
+from gpam_suite.common.strict_json import read_summed, summed, with_nulls
 from gpam_suite.records import archives
 from gpam_suite.records.folder import Record
 
@@ -27,25 +26,22 @@ def path_of(results: Path, name: str) -> Path:
 
 
 def write(path: Path, found: dict[str, Any]) -> Path:
-    """Write ``found`` atomically, floats to six significant digits; NaN and infinity become null."""
-    return write_atomically(path, json.dumps(with_nulls(found, _DIGITS), ensure_ascii=False) + "\n")
+    """Write ``found`` atomically with its checksum, floats to six significant digits; NaN and infinity become null."""
+    return write_atomically(path, summed(with_nulls(found, _DIGITS)))
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """What :func:`write` left, None when there is nothing.
+    """What :func:`write` left, or another that wrote a checksum beside it; None when there is nothing.
 
     Raises:
-        UsageError: the file is no JSON, or holds something else.
+        UsageError: the file is not as it was written.
     """
     if not archives.is_file(path):
         return None
     try:
-        found = json.loads(archives.read_bytes(path))
+        return read_summed(archives.read_bytes(path))
     except ValueError as error:
-        raise UsageError(f"{path} is not JSON ({error}): delete it and make it again") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{path} holds no numbers of ours: delete it and make it again")
-    return found
+        raise UsageError(f"{path} is not as it was written ({error}): delete it and make it again") from None
 
 
 def facts(record: Record) -> dict[str, Any]:
