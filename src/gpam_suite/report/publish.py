@@ -82,7 +82,7 @@ def publish(results: Path, published: Path = PUBLISHED) -> list[Path]:
     for name in (store.FOLDER, store.PERTURBED):
         found = archives.find(results / name, "*.json") + archives.find(results / name, "runs/*/*/*.json")
         for path in found:
-            store.read(path)  # what is no JSON is refused before anything is written
+            store.read(path)  # what is damaged is refused before anything is written
         kept = {path.relative_to(results / name).as_posix(): archives.read_bytes(path) for path in found}
         files |= _merged(published / name, kept)
     for path in (results / "references").glob("*.json"):
