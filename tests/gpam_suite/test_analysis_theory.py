@@ -1,6 +1,5 @@
 """Hulls, collapse by depth, and what is kept as JSON."""
 
-import json
 import math
 
 import numpy as np
@@ -9,9 +8,10 @@ from omegaconf import OmegaConf
 from runs import composed, places, tiny
 
 from gpam import UsageError
-from gpam_suite.inside import depth, store
+from gpam_suite.inside import depth
 from gpam_suite.inside.analyse import analyse
 from gpam_suite.inside.hulls import VALUES, analyse_hulls, region
+from gpam_suite.records import store
 
 
 def inside(corners, point):
@@ -46,7 +46,7 @@ def test_areas(tmp_path):
 
 def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):
     path = store.write(tmp_path / "a.json", {"a": [1.23456789e-7, math.nan, (1, True)], "b": {1: math.inf, "c": "x"}})
-    assert json.loads(path.read_text()) == {"a": [1.23457e-7, None, [1, True]], "b": {"1": None, "c": "x"}}
+    assert store.read(path) == {"a": [1.23457e-7, None, [1, True]], "b": {"1": None, "c": "x"}}
     assert store.read(tmp_path / "none.json") is None
     path.write_text("{")
     with pytest.raises(UsageError, match="delete it and make it again"):

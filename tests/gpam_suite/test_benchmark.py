@@ -345,5 +345,5 @@ def test_published_pages_are_what_the_records_give():
 def test_a_broken_record_is_one_sentence(tmp_path):
     (tmp_path / record.FOLDER).mkdir()
     (tmp_path / record.FOLDER / "step.json").write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
+    with pytest.raises(UsageError, match="is not as it was written"):
         record.read(tmp_path)

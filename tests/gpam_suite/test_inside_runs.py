@@ -107,22 +107,22 @@ def test_what_was_done_is_kept_and_a_lost_checkpoint_is_named(finished, tmp_path
 
     assert again("analyse", "parts=[runs]", "texts.lm=1") == [looked]  # fewer texts than before
     assert again("analyse", "parts=[runs]", "texts.lm=2") == [looked]
-    kept.write(looked, json.loads(looked.read_text()) | {"alignment": {"asked": {}}})  # pictures of other sentences
+    kept.write(looked, kept.read(looked) | {"alignment": {"asked": {}}})  # pictures of other sentences
     assert again("analyse", "parts=[runs]", "texts.lm=2") == [looked]
     before = looked.stat().st_mtime_ns
     caplog.clear()
     dropped = ["kinds=[dropped]", "rates=[0,0.5]", "texts.blocks=2"]
     assert again("analyse", "parts=[runs]", "texts.lm=2") == [] and "done before" in caplog.text
     assert again("perturb", *dropped) == [noisy]  # other settings than those of before
-    found = json.loads(noisy.read_text())
+    found = kept.read(noisy)
     caplog.clear()
     assert again("perturb", *dropped) == [] and "done before" in caplog.text
-    assert again("perturb", *dropped, "again=true") == [noisy] and json.loads(noisy.read_text()) == found
+    assert again("perturb", *dropped, "again=true") == [noisy] and kept.read(noisy) == found
     shutil.rmtree(copy / folder.relative_to(results) / "checkpoints")
     for root, words in (("analyse", ["parts=[runs]", "again=true"]), ("perturb", ["seed=2"])):
         caplog.clear()
         assert again(root, *words) == [] and "its checkpoint is not here" in caplog.text
-    assert looked.stat().st_mtime_ns == before and json.loads(noisy.read_text()) == found  # what was found stays
+    assert looked.stat().st_mtime_ns == before and kept.read(noisy) == found  # what was found stays
 
 
 def test_numbers_stand_at_their_module(tmp_path):
@@ -160,7 +160,7 @@ def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path
     copy = tmp_path / "results"
     shutil.copytree(results, copy)
     path = next((copy / "analysis").rglob(f"{folder.name}.json"))
-    path.write_text(json.dumps({**json.loads(path.read_text()), **other}))
+    kept.write(path, {**kept.read(path), **other})
     (aggregate,) = read_aggregates(copy)
     titles = [axes.get_title() for axes in painted(inside_runs(copy, aggregate)) if axes.get_visible()]
     assert titles[:5] == ["Gradient, query", "Gradient, key", "Gradient, value", r"$\lambda_+$", r"$\lambda_-$"]

@@ -1,7 +1,6 @@
 """What the page says of perturbed input, by made-up numbers."""
 
 import dataclasses
-import json
 import re
 
 import pytest
@@ -64,12 +63,12 @@ def test_the_table_says_what_the_numbers_say(made_up):
 
 def test_other_settings_and_other_configurations_are_left_out(made_up):
     paths = sorted((made_up / store.PERTURBED).rglob("*.json"))
-    found = json.loads(paths[0].read_text())  # of daGPAM
-    paths[0].write_text(json.dumps({**found, "settings": {**SETTINGS, "seed": 9}}))
+    found = store.read(paths[0])  # of daGPAM
+    store.write(paths[0], {**found, "settings": {**SETTINGS, "seed": 9}})
     page = _page(made_up)
     assert "1 run with other settings left out" in page
     assert "| daGPAM | Dropped words | 2 |" in page and "paired t over 2 seeds" in page
-    paths[0].write_text(json.dumps({**found, "config_hash": "00000000"}))
+    store.write(paths[0], {**found, "config_hash": "00000000"})
     page = _page(made_up)
     assert "left out" not in page and "| daGPAM | Dropped words | 2 |" in page
 
@@ -77,14 +76,14 @@ def test_other_settings_and_other_configurations_are_left_out(made_up):
 def test_what_was_run_and_not_read_counts_in_the_correction(made_up):
     lost = [make_record(task="nmt", experiment="e", model="nap", seed=seed) for seed in (1, 2, 3)]
     first, *_ = store_records(made_up, *lost)
-    of_dagpam = json.loads(next((made_up / store.PERTURBED).rglob("dagpam*/*.json")).read_text())
+    of_dagpam = store.read(next((made_up / store.PERTURBED).rglob("dagpam*/*.json")))
     store.write(store.path_of_run(made_up, first, store.PERTURBED), of_dagpam | store.facts(first))
     assert "| +10.00 [7.52, 12.48] | p = 0.013 |" in _page(made_up)
 
 
 def test_a_clean_score_of_zero_has_no_relative_one(made_up):
     for path in (made_up / store.PERTURBED).rglob("*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "clean": {"bleu": 0.0, "chrf": 1.0}}))
+        store.write(path, {**store.read(path), "clean": {"bleu": 0.0, "chrf": 1.0}})
     (aggregate,) = read_aggregates(made_up)
     assert find(made_up, aggregate).differences == {}
     assert re.search(r"\| Softmax \| Dropped words \| 3 \| 0.00 ± 0.00 \| 20.00 ± 0.00 \| – \|", _page(made_up))

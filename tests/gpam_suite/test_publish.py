@@ -12,10 +12,10 @@ from gpam_suite.common.files import write_files
 from gpam_suite.common.places import PUBLISHED, ROOT
 from gpam_suite.evaluate.kneser_ney import reference_file
 from gpam_suite.records import archives
+from gpam_suite.records import store as kept
 from gpam_suite.records.folder import read_records, write_record
 from gpam_suite.records.lines import append_history, read_history
 from gpam_suite.records.metrics import METRICS
-from gpam_suite.records.store import path_of_run
 from gpam_suite.report.publish import PART, pages_of, publish, remake, stale
 from gpam_suite.report.run_columns import curve_rows, run_rows
 from gpam_suite.stats.aggregate import aggregate
@@ -87,10 +87,10 @@ def test_runs_that_make_no_table_with_the_published_ones_are_refused_and_nothing
 
 def test_a_broken_analysis_is_refused_and_nothing_is_written(published, tmp_path):
     runs(tmp_path / "local", 1)
-    analysis = path_of_run(tmp_path / "local", read_records(tmp_path / "local")[0])
+    analysis = kept.path_of_run(tmp_path / "local", read_records(tmp_path / "local")[0])
     analysis.parent.mkdir(parents=True)
     analysis.write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
+    with pytest.raises(UsageError, match="is not as it was written"):
         publish(tmp_path / "local", published)
     assert not (published / "runs").exists()
 
@@ -117,7 +117,7 @@ def test_a_search_comes_in_as_runs_do(published, tmp_path):
     counted = tmp_path / "first" / "references" / "some.json"
     counted.parent.mkdir()
     counted.write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
+    with pytest.raises(UsageError, match="is not as it was written"):
         publish(tmp_path / "first", published)
     assert archive.read_bytes() == before
 
@@ -135,7 +135,7 @@ def test_a_claim_that_has_its_runs_is_the_main_tables(published, tmp_path):
         store(tmp_path / "local", *seeds)
     counted = reference_file(tmp_path / "local", seeds[0]["data"], {}, 5)
     counted.parent.mkdir()
-    counted.write_text('{"test_perplexity": 150.0}')
+    kept.write(counted, {"test_perplexity": 150.0})
     publish(tmp_path / "local", published)
     parts = generated(remake(published, tmp_path)[tmp_path / "README.md"])
     row = next(line for line in parts.splitlines() if line.startswith("| Penn Treebank, 15 layers"))

@@ -13,12 +13,13 @@ from gpam.analysis import negative_mass, sharpness
 from gpam.errors import UsageError
 from gpam_suite.common.options import mapping, one_of, several, whole_number, yes_or_no
 from gpam_suite.common.tasks import NMT
-from gpam_suite.inside import lemma_checks, measures, store
+from gpam_suite.inside import lemma_checks, measures
 from gpam_suite.inside.depth import analyse_depth, check_settings, is_analysed
 from gpam_suite.inside.hulls import analyse_hulls
 from gpam_suite.inside.models import each_run, opened
 from gpam_suite.inside.observe import observed
 from gpam_suite.inside.texts import SPLIT, Text, pairs_given, pairs_of, texts
+from gpam_suite.records import store
 from gpam_suite.records.folder import Record
 
 log = logging.getLogger(__name__)
