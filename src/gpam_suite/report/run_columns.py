@@ -51,8 +51,8 @@ _FIELDS = {
     "parameters_mechanism": ("of these, what the mechanism adds to softmax", "parameters.mechanism"),
     "train_flops_per_token": ("floating-point operations of training, a token, counted", "flops.train_per_token"),
     "train_tokens_per_second": (
-        "median over training, whatever else the machine did; the runs published so far count validations, which are "
-        "faster, as well",
+        "median over training, whatever else the machine did; before commit `3740c53` validations, which are faster, "
+        "counted as well",
         "speed.train_tokens_per_second",
     ),
     "train_seconds": (
@@ -69,7 +69,7 @@ _FIELDS = {
     },
     **{
         name: (
-            f"{name} of the model; where it is learned, its mean over modules at the end (empty: it has none)",
+            f"{name} of the model; where it is learned, its mean over modules at the end (empty: none of that name)",
             name,
         )
         for name in _LAMBDAS
