@@ -1,5 +1,7 @@
 """The measured choice of backends: what is read, what is refused, what a resumed training keeps."""
 
+import json
+
 import pytest
 import torch
 from described_call import described
@@ -133,7 +135,8 @@ def test_a_resumed_training_keeps_its_choices(tmp_path, monkeypatch):
     """Whatever the machine says by then: thus it ends with the same bits."""
     path = tmp_path / calibration.FILE
     first = calibration.keep(tmp_path, resumed=False)
-    assert Choices.read(path) == first == Choices(first.library, {})
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert len(written.pop("sha256")) == 64 and written == {"library": first.library, "fastest": {}}
     later = Choices(first.library, {"two 128 causal dropout": ["materialised"]})
     later.write(calibration.path())
     calibration._of_this_process.cache_clear()

@@ -1,5 +1,6 @@
 """Hulls, collapse by depth, and what is kept as JSON."""
 
+import json
 import math
 
 import numpy as np
@@ -46,7 +47,9 @@ def test_areas(tmp_path):
 
 def test_numbers_keep_six_digits_and_what_is_not_finite_is_null(tmp_path):
     path = store.write(tmp_path / "a.json", {"a": [1.23456789e-7, math.nan, (1, True)], "b": {1: math.inf, "c": "x"}})
-    assert store.read(path) == {"a": [1.23457e-7, None, [1, True]], "b": {"1": None, "c": "x"}}
+    written = json.loads(path.read_text())
+    assert len(written.pop("sha256")) == 64
+    assert store.read(path) == written == {"a": [1.23457e-7, None, [1, True]], "b": {"1": None, "c": "x"}}
     assert store.read(tmp_path / "none.json") is None
     path.write_text("{")
     with pytest.raises(UsageError, match="delete it and make it again"):

@@ -59,8 +59,8 @@ class _Detector:
 
     def _output(self, path: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            given = [x for x in tree_leaves(output) if isinstance(x, Tensor)]
-            if len(self.found) == 1 and not all(bool(torch.isfinite(x).all()) for x in given):
+            leaves = tree_leaves(output) if len(self.found) == 1 else []
+            if not all(bool(torch.isfinite(x).all()) for x in leaves if isinstance(x, Tensor)):
                 self.found.append(f"the output of {path or type(module).__name__} is not finite")
 
         return hook
