@@ -222,6 +222,10 @@ def test_broken_line_inside_is_an_error(tmp_path):
         (tmp_path / "metrics.jsonl").write_text(f'{{"update": 1}}\n{line}\n{{"update": 3}}\n')
         with pytest.raises(UsageError, match=rf"metrics\.jsonl line 2 is not a JSON object.*{wrong}"):
             read_history(tmp_path)
+    for row in ('{"split": "train"}', '{"update": null}', '{"update": "2"}', '{"update": true}'):
+        (tmp_path / "metrics.jsonl").write_text(f'{{"update": 1}}\n{row}\n')
+        with pytest.raises(UsageError, match=r"metrics\.jsonl line 2 names no update"):
+            read_history(tmp_path)
 
 
 def test_scores_round_trip_and_cut_off(tmp_path):

@@ -35,20 +35,22 @@ def append_history(folder: Path, row: Mapping[str, Any]) -> None:
 def cut_history(folder: Path, update: int) -> None:
     """Drop the rows behind ``update``, which a run that goes on from there writes again."""
     rows = read_history(folder)
-    kept = [row for row in rows if (row.get("update") or 0) <= update]
+    kept = [row for row in rows if row["update"] <= update]
     if len(kept) < len(rows):
         write_atomically(folder / HISTORY, "".join(map(_line, kept)))
+
+
+_ADVICE = "restore it from git, or delete its folder and run again"
 
 
 def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
     """The rows of ``path`` in order, [] where there is no such file."""
     if not archives.is_file(path):
         return []
-    advice = "restore it from git, or delete its folder and run again"
     lines = archives.read_bytes(path).split(b"\n")
     torn = lines.pop()  # what follows the last newline: empty unless the writer was killed
     if torn and not torn_end_allowed:
-        raise UsageError(f"{path} is cut off in its last line: {advice}.")
+        raise UsageError(f"{path} is cut off in its last line: {_ADVICE}.")
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -56,7 +58,7 @@ def _read_lines(path: Path, *, torn_end_allowed: bool) -> list[dict[str, Any]]:
         except ValueError as error:
             row, wrong = None, f" ({error})"
         if not isinstance(row, dict):
-            raise UsageError(f"{path} line {number} is not a JSON object{wrong}: {advice}.")
+            raise UsageError(f"{path} line {number} is not a JSON object{wrong}: {_ADVICE}.")
         rows.append(row)
     return rows
 
@@ -66,9 +68,12 @@ def read_history(folder: Path, split: str | None = None) -> list[dict[str, Any]]
     valid and those of :mod:`gpam_suite.records.history_rows`). A torn last line is dropped, no other.
 
     Raises:
-        UsageError: another line is not a JSON object.
+        UsageError: another line is not a JSON object, or names no update (a whole number).
     """
     rows = _read_lines(folder / HISTORY, torn_end_allowed=True)
+    for number, row in enumerate(rows, start=1):
+        if type(row.get("update")) is not int:
+            raise UsageError(f"{folder / HISTORY} line {number} names no update: {_ADVICE}.")
     return rows if split is None else [row for row in rows if row.get("split") == split]
 
 

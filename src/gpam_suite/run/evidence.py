@@ -62,7 +62,7 @@ class Member:
     def line(self) -> str:
         name = "/".join(self.folder.parts[-3:])
         unended = self.status in ("to do", "running")
-        done = max((row.get("update") or 0 for row in read_history(self.folder)), default=0) if unended else 0
+        done = max((row["update"] for row in read_history(self.folder)), default=0) if unended else 0
         at = f", update {done:,} of {self.updates:,}" if done else ""
         return f"{self.status:<9} {self.part}: {name}{at}"
 

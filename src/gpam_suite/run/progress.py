@@ -55,7 +55,7 @@ def _row_or_damage(folder: Path) -> list[str]:
     """:func:`row`; of a damaged run what is wrong with it, so that the others are told of."""
     try:
         return row(folder)
-    except (UsageError, KeyError) as error:
+    except UsageError as error:
         model, seed = folder.parent.name, folder.name.partition("-")[0]
         return [f"{model} {seed}", f"damaged ({error})", *[MISSING] * (len(HEAD) - 2)]
 
@@ -145,7 +145,7 @@ class Progress:
             return False
         self.read = size
         trained = read_history(self.folder, "train")
-        update = trained[-1].get("update") or 0 if trained else 0
+        update = trained[-1]["update"] if trained else 0
         too_soon = time.monotonic() - self.printed < PRINT_EVERY and update < self.max_update
         if not trained or update == self.said or too_soon:
             return False
