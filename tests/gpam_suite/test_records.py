@@ -120,6 +120,11 @@ def test_a_record_that_no_run_wrote_is_refused(tmp_path, damage, sentence):
     assert read_record(tmp_path).headline == 30.0
 
 
+def test_a_run_that_has_not_ended_has_no_record(tmp_path):
+    with pytest.raises(UsageError, match=r"record\.json does not exist, the run has not ended: run it again"):
+        read_record(tmp_path)
+
+
 def test_read_records_by_experiment(tmp_path):
     store(
         tmp_path, make_record(experiment="b", seed=2), make_record(experiment="b", seed=1), make_record(experiment="a")

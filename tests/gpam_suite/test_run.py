@@ -547,6 +547,12 @@ def test_context_window_scores_every_token_once_with_its_context(window):
         assert float(scores[index]) == pytest.approx(expected.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("window", [-1, 8])
+def test_a_context_that_leaves_a_block_nothing_to_score_is_refused(window):
+    with pytest.raises(ValueError, match=f"context_window: got {window}, wanted 0 to 7"):
+        token_nll(Echo(), torch.arange(3), eos=2, tokens_per_sample=8, context_window=window, max_tokens=20)
+
+
 def test_the_best_checkpoint_is_scored(tmp_path, spoilt_at_last):
     cfg = tiny(tmp_path)
     run_here(cfg)

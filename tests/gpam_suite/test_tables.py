@@ -220,6 +220,12 @@ def test_a_batch_cut_otherwise_counts_as_what_fairseq_takes_of_it():
         assert table_settings({"fairseq": {**own, "task": task}})[BATCH] == tokens
 
 
+@pytest.mark.parametrize(("decay", "kept"), [(100, False), (90, True)])
+def test_a_schedule_that_ends_elsewhere_than_training_is_a_setting(decay, kept):
+    own = {"lr_scheduler": {"total_num_update": decay}, "optimization": {"max_update": 100}}
+    assert ("fairseq.lr_scheduler.total_num_update" in table_settings({"fairseq": own})) == kept
+
+
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_the_batches_of_an_evaluation_must_be_equal_where_hypotheses_depend_on_them(task):
     kept = table_settings({"dataset": {"task": task}, "evaluation": {"max_tokens": 64}})

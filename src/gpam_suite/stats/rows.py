@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from gpam_suite.common.tasks import LM, TASKS
@@ -141,9 +142,8 @@ class Aggregate:
         return next((row for row in rows if len(row.finished) >= seeds), None)
 
     def goodness(self, row: Row) -> float:
-        """The row's mean of the headline metric, turned so that more is better; below all where no seed has one."""
-        mean = row.summary(self.metric).mean
-        return float("-inf") if mean is None else turned(self.metric, mean)
+        """The mean of the headline metric over the row's finished seeds, turned so that more is better."""
+        return turned(self.metric, fmean(row.values(self.metric).values()))
 
     def baseline_of(self, row: Row) -> Row | None:
         """What ``row`` is compared with: the baseline trained as it was, where that was run, else the usual one."""
