@@ -287,6 +287,13 @@ def test_a_checkpoint_of_another_data_type_or_model_is_refused(lm, tmp_path):
     torch.save({**state, "model": {name: tensor.to_sparse() for name, tensor in state["model"].items()}}, other)
     with pytest.raises(UsageError, match=r"torch\.sparse_coo"):
         run.model(other)
+    for content in (None, {"decoder.embed_tokens.weight": [0.5]}):
+        torch.save({**state, "model": content}, other)
+        with pytest.raises(UsageError, match="it holds no model's parameters"):
+            run.model(other)
+    torch.save(state, other, _use_new_zipfile_serialization=False)
+    with pytest.raises(UsageError, match="a format that holds no checksums"):
+        run.model(other)
     for key, value in (("attention", "softmax"), ("lambda_neg", 0.3), ("decoder_normalize_before", False)):
         torch.save({**state, "cfg": {**state["cfg"], "model": {**state["cfg"]["model"], key: value}}}, other)
         with pytest.raises(UsageError, match=f"belongs to another model: its {key} is {value}"):
