@@ -38,6 +38,8 @@ TOKENISED = ["well , that &apos;s it .", "is it ?", "no stop at all", "dr. who p
         (["it is so .", "and then ..."] * 20, ["tokenised", "lower-cased"]),
         (["It is so.", "Qui est-ce ?"] * 20, []),
         (["Qui est-ce ?", "..."], []),
+        (["It is so ."] * 99 + ["It is so."], ["tokenised"]),
+        (["It is so ."] * 98 + ["It is so."] * 2, []),
         (["12 . 3", "\u5b9e\u9a8c"], []),
         ([], []),
     ],
