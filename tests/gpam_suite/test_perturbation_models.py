@@ -2,6 +2,7 @@
 
 import gzip
 import math
+from types import SimpleNamespace
 
 import gpam_fairseq  # noqa: F401
 
@@ -105,6 +106,8 @@ def test_special_symbols_stay_and_are_not_put_in(made):
     names = [dictionary[index] for index in range(len(dictionary)) if not allowed[index]]
     assert names[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
     assert all(name.startswith("madeupword") for name in names[4:])
+    few = SimpleNamespace(nspecial=1, symbols=["<s>", "a", "madeupword0000", "madeupword0001"], count=[1, 0, 0, 3])
+    assert ordinary(few).tolist() == [False, True, False, True]  # of a text that has a word of such a name
     tokens = torch.tensor([dictionary.eos(), 7, 8, dictionary.unk(), 9, dictionary.eos()])
     gradient = torch.randn(6, 16, generator=torch.Generator().manual_seed(2))
     embeddings = torch.randn(len(dictionary), 16, generator=torch.Generator().manual_seed(3))

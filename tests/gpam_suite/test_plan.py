@@ -204,15 +204,17 @@ def test_forward_flops_are_what_torch_counts(case, attention, monkeypatch):
     assert counter.get_total_flops() == pytest.approx(by_formula, rel=1e-3)
 
 
-def test_forward_flops_of_a_recurrent_translator_are_what_torch_counts():
+@pytest.mark.parametrize("tied", [True, False])
+def test_forward_flops_of_a_recurrent_translator_are_what_torch_counts(tied):
     """Both directions of its encoder read the source; what it hands over is projected once a sentence. (oneDNN would do
     the encoder in one operation, whose products torch does not see.)"""
     words = Dictionary()
     for word in "abcdefghij":
         words.add_symbol(word)
-    sizes = {"embed_dim": 6, "hidden_size": 10}
+    sizes = {"embed_dim": 8, "hidden_size": 10}
     encoder = LSTMEncoder(words, **sizes, bidirectional=True)
-    model = LSTMModel(encoder, LSTMDecoder(words, **sizes, out_embed_dim=8, encoder_output_units=20))
+    options = {"out_embed_dim": 8, "encoder_output_units": 20, "share_input_output_embed": tied}
+    model = LSTMModel(encoder, LSTMDecoder(words, **sizes, **options))
     source, target = torch.randint(4, len(words), (3, 5)), torch.randint(4, len(words), (3, 8))
     with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter, torch.no_grad():
         model(source, torch.full((3,), 5), target)
