@@ -10,6 +10,7 @@ import pytest
 import torch
 from runs import composed, places, tiny
 
+from gpam.errors import UsageError
 from gpam_suite.data.kinds.characters import restore
 from gpam_suite.data.text.lines import read_lines
 from gpam_suite.evaluate.translation import evaluate, sentences_of
@@ -180,6 +181,12 @@ def test_blocks_are_the_text_cut_at_words(made):
         words += len(own.split()) + own.count("\n")
         assert 3 <= len(context) <= 7 and 3 <= len(clean) <= 7  # 3/8 of 16, and a line end behind it
     assert words == reader.words
+
+
+def test_a_test_set_that_is_too_short_for_a_block_is_refused(made):
+    long = ["++fairseq.task.tokens_per_sample=512", "fairseq.dataset.max_tokens=512", "evaluation.max_tokens=512"]
+    with pytest.raises(UsageError, match="the test set is too short .*: wanted more than 192 tokens"):
+        made("lm", *long)
 
 
 def test_a_block_is_scored_as_it_is_alone(made):

@@ -82,6 +82,10 @@ OWN = sys.stdlib_module_names
         (["seed=5000000000"], "seed: got 5000000000, wanted a number below 2**31"),
         (["dataset.label=5"], "dataset.label: got '5', wanted a text"),
         (["fairseq.optimization.lrr=1"], "did you mean 'lr'?"),
+        (
+            ["fairseq.optimization.lr=0.002"],
+            "fairseq.optimization.lr: got '0.002', wanted a list, as in fairseq.optimization.lr=[0.002]",
+        ),
         (["fairseq.model.decoder_layers=[1]"], "key 'decoder_layers': Value '[1]' of type 'ListConfig' could not be"),
         (
             ["recipe=ptb_lstm", "model=lstm", "fairseq.model.dropout=much"],
