@@ -185,7 +185,7 @@ def test_blocks_are_the_text_cut_at_words(made):
 
 def test_a_test_set_that_is_too_short_for_a_block_is_refused(made):
     long = ["++fairseq.task.tokens_per_sample=512", "fairseq.dataset.max_tokens=512", "evaluation.max_tokens=512"]
-    with pytest.raises(UsageError, match="the test set is too short .*: wanted more than 192 tokens"):
+    with pytest.raises(UsageError, match=r"the test set is too short .*: wanted more than 192 tokens"):
         made("lm", *long)
 
 
