@@ -86,12 +86,12 @@ def rows(content: bytes, folder: Path) -> None:
     (folder / HISTORY).write_bytes(content)
     (folder / SCORES).write_bytes(content)
     history, scores = outcome(lambda: read_history(folder)), outcome(lambda: read_scores(folder))
-    whole = content.split(b"\n")[:-1]
-    if not refused(history, intact=content == ROWS) and not _same(history, [json.loads(line) for line in whole]):
-        raise Broken(f"{content!r} was read as {history}")
-    torn = content and not content.endswith(b"\n")
-    if not refused(scores, intact=content == ROWS) and (torn or (history is not REFUSED and scores != history)):
-        raise Broken(f"{content!r} gave the scores {scores}")
+    *whole, torn = content.split(b"\n")
+    for read in (history, scores):
+        if not refused(read, intact=content == ROWS) and not _same(read, [json.loads(line) for line in whole]):
+            raise Broken(f"{content!r} was read as {read}")
+    if torn and scores is not REFUSED:
+        raise Broken(f"{content!r} is cut off, and gave the scores {scores}")
 
 
 TARGETS = (

@@ -200,7 +200,7 @@ def test_a_sentence_that_does_not_fit_is_refused_before_training(tmp_path, caplo
         assert not folder_of(narrow).exists()
     prepared = prepare(cfg.dataset, cfg.preprocessing, cfg.paths)
     assert left_out(fairseq_config(cfg), prepared) == 0
-    for limit, found in ((201, 0), (200, 1)):  # the longest target has 201 tokens
+    for limit, found in ((201, 0), (200, 1), (100, 1)):  # the longest target has 201 tokens
         cfg.fairseq.dataset.max_tokens = limit
         assert left_out(fairseq_config(cfg), prepared) == found
     assert (
