@@ -31,7 +31,8 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
         "help": f"how sums of softmaxes are computed: auto, {', '.join(BACKENDS + GPU_BACKENDS)} (docs/performance.md)"
     }
     fields.append(("attention_backend", str, dataclasses.field(default="auto", metadata=ways)))
-    fairseqs = _fairseqs_names()
+    fairseqs = {field.name for field in dataclasses.fields(TransformerLanguageModelConfig)}
+    fairseqs |= {name for name, *_ in _flat_transformer_fields()}
     for name, declared in all_options().items():
         owners = [
             owner for owner in names() if name in {f.name for f in dataclasses.fields(mechanism_class(owner).Options)}
@@ -42,11 +43,6 @@ def attention_fields() -> list[tuple[str, Any, Any]]:
         metadata = {"help": f"{'/'.join(owners)}: {declared.metadata['help']} (default: {declared.default}{of})"}
         fields.append((name, Optional[type(declared.default)], dataclasses.field(default=None, metadata=metadata)))
     return fields
-
-
-def _fairseqs_names() -> set[str]:
-    language_model = {field.name for field in dataclasses.fields(TransformerLanguageModelConfig)}
-    return language_model | {name for name, *_ in _flat_transformer_fields()}
 
 
 def _flat_transformer_fields() -> list[tuple[str, Any, Any]]:

@@ -1,6 +1,7 @@
 """An archive is read like the folder it was made of, and never written to the disk."""
 
 import os
+import shutil
 import tarfile
 
 import pytest
@@ -29,11 +30,9 @@ def runs(results):
 def packed(folder):
     """Replace a folder by its archive."""
     files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    archive = folder.with_name(folder.name + archives.SUFFIX)
+    archive = archives.archive_of(folder)
     archive.write_bytes(archives.pack(files))
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    folder.rmdir()
+    shutil.rmtree(folder)
     return archive
 
 

@@ -17,10 +17,8 @@ from gpam_suite.evaluate.translation import evaluate, sentences_of
 from gpam_suite.inside.models import untrained
 from gpam_suite.inside.perturb.adversarial import best_substitutes, input_gradient, ordinary, with_substitutes
 from gpam_suite.inside.perturb.noise import NOISE, noisy
-from gpam_suite.inside.perturb.perturb_runs import KINDS, perturbed
-from gpam_suite.inside.perturb.readers import Blocks, Sentences
-
-READERS = {"lm": Blocks, "nmt": Sentences}
+from gpam_suite.inside.perturb.perturb_runs import KINDS, READERS, perturbed
+from gpam_suite.inside.perturb.readers import Blocks
 
 
 @pytest.fixture(scope="module")

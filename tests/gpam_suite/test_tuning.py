@@ -10,7 +10,7 @@ from gpam_suite.records.folder import read_records
 from gpam_suite.records.lines import append_history
 from gpam_suite.report.page import build
 from gpam_suite.report.tuning_grid import search_curves, tuning
-from gpam_suite.stats.tuning import best, grid, read_grids, tokens_seen
+from gpam_suite.stats.tuning import FOLDER, best, grid, grids_of, tokens_seen
 
 
 def tried(results, *perplexities, **config):
@@ -65,7 +65,7 @@ def test_lengths_are_told_apart_where_tokens_are_not_counted(tmp_path):
     sentences = {"fairseq__dataset__max_tokens": None, "fairseq__dataset__batch_size": 64}
     for updates in (100, 200):
         tried(tmp_path, 9.0, **sentences, fairseq__optimization__max_update=updates)
-    (lengths,) = read_grids(tmp_path).values()
+    (lengths,) = grids_of(read_records(tmp_path / FOLDER)).values()
     assert [length.tokens for length in lengths] == [100, 200]
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import pkgutil
 import re
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ def soak(part: Part) -> Path:
     record = {
         "part": part.name,
         "promise": promise,
-        "figures": part.function()(),
+        "figures": pkgutil.resolve_name(part.work)(),
         "command": f"make soak PARTS={part.name}",
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 1),

@@ -1,7 +1,5 @@
 """The parts of ``make soak``: what each does, and the sentence with its figures in docs/reliability.md."""
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +19,6 @@ class Part:
     name: str
     work: str
     figure: str
-
-    def function(self) -> Callable[[], Figures]:
-        """What :attr:`work` names."""
-        module, _, name = self.work.partition(":")
-        return getattr(importlib.import_module(module), name)
 
 
 _KILLS = "{kills} kills ({phases}): no difference in {parameters:,} parameters and {rows:,} rows of history"

@@ -10,11 +10,10 @@ Forward: the scores, and one product with V, or one a branch. Backward, where ``
 branch shares nothing. The ratio is to softmax that recomputes its scores (7 units).
 """
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Callable
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 FORMS: dict[str, Callable[[float, float, int], float]] = {
     "materialised": lambda scores, values, branches: 3 * scores + 3 * values,
@@ -48,15 +47,9 @@ def count_flops(work: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-def _forward(query: Sequence[int], key: Sequence[int], value: Sequence[int], *args, out_shape, **kwargs) -> int:
-    return 2 * prod(query[:3]) * key[2] * (query[3] + value[3])
-
-
-def _backward(grad_out: object, query: Sequence[int], key: Sequence[int], value: Sequence[int], *args, **kwargs) -> int:
-    return 2 * prod(query[:3]) * key[2] * (3 * query[3] + 2 * value[3])
-
-
-_CPU_KERNEL = {  # formulas of the arguments' shapes
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward,
+_CPU_KERNEL = {  # torch counts the GPU's kernels alone
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda out, q, k, v, *_, **__: (
+        sdpa_backward_flop_count(out, q, k, v)
+    ),
 }

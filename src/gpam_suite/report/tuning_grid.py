@@ -12,7 +12,7 @@ from gpam_suite.report.model_looks import look_of_model
 from gpam_suite.report.plotting import Plot, logarithmic, some_panels
 from gpam_suite.stats.curves import validation
 from gpam_suite.stats.rows import BASELINE
-from gpam_suite.stats.tuning import FOLDER, Grid, Setting, best, is_complete, read_grids, tokens_seen
+from gpam_suite.stats.tuning import FOLDER, Grid, Setting, best, grids_of, is_complete, tokens_seen
 
 _ALWAYS = ("Learning rate", "Dropout")  # the others are shown where they differ in any table of the recipe
 _ACROSS = 2  # panels of the figure
@@ -34,7 +34,7 @@ def grids(results: Path) -> dict[tuple[str, str], str]:
     """Label of a data set and recipe to their table, and what is best in it; runs of another length or another place of
     the layer norm, and those of a search for options of a model, have their own."""
     found = {}
-    for (label, recipe), lengths in read_grids(results).items():
+    for (label, recipe), lengths in grids_of(read_records(results / FOLDER)).items():
         tables = []
         for length, own in lengths.items():
             said = f", {plural(length.epochs, 'epoch')}" if len(lengths) > 1 else ""

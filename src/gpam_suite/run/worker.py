@@ -74,7 +74,7 @@ def main(folder: Path, data: Path) -> None:
         if rank() == 0:
             cut_history(folder, done)
         _train(own, folder, fast(cfg))
-    peak = _gpu_peak()  # of the training alone; that of a processor's memory cannot be read apart
+    peak = torch.cuda.max_memory_allocated()  # of the training alone; 0 without a GPU
     if rank() > 0:
         return
     evaluated_from = time.monotonic()
@@ -93,6 +93,7 @@ def main(folder: Path, data: Path) -> None:
     headline = TASKS[prepared.task].headline
     if not metrics[headline] <= LARGEST:
         raise Diverged(f"update {_updates(trained)}: {headline} is {metrics[headline]}")
+    process_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # the training's cannot be read apart
     outcome = {
         "status": "finished",
         "metrics": metrics,
@@ -105,7 +106,7 @@ def main(folder: Path, data: Path) -> None:
         "updates": _updates(trained),
         "train_seconds": float(trained["extra_state"]["previous_training_time"]),
         "evaluate_seconds": time.monotonic() - evaluated_from,
-        "peak_bytes": (peak or _process_peak()) if trains else None,  # an evaluation's would be no training's
+        "peak_bytes": (peak or process_peak) if trains else None,  # an evaluation's would be no training's
         "fast_products": products.state().told,
         "attention_backends": str(calibration.current()),
         "checksums": checksums(prepared, best, folder),
@@ -190,16 +191,6 @@ def _train(own: DictConfig, folder: Path, with_fast_step: bool) -> None:
         write_atomically(mark, "")
     if asked.is_set():
         stop_now("training has come to its end, and was saved")
-
-
-def _gpu_peak() -> int:
-    """Most memory of the GPU that was in use till now, in bytes; 0 where none was."""
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-
-
-def _process_peak() -> int:
-    """The same of this process, in the machine's memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _ended(folder: Path, status: str, reason: BaseException | str, code: int) -> int:

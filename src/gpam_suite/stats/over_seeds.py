@@ -92,7 +92,6 @@ class Equivalence:
     difference as large as the bound is excluded on that side.
     """
 
-    bound: float
     p_below: float
     p_above: float
 
@@ -114,7 +113,7 @@ def equivalence(values: Mapping[int, float], baseline: Mapping[int, float], boun
         return None
     below = _t_test(values, baseline, shift=bound, alternative="greater")
     above = _t_test(values, baseline, shift=-bound, alternative="less")
-    return Equivalence(bound, float(below.pvalue), float(above.pvalue))
+    return Equivalence(float(below.pvalue), float(above.pvalue))
 
 
 def _untestable(values: Mapping[int, float], baseline: Mapping[int, float]) -> str | None:

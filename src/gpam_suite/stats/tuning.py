@@ -2,13 +2,12 @@
 alone."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 from gpam.errors import UsageError
 from gpam_suite.common.formatting import MISSING
 from gpam_suite.config.identity import CONFIG
-from gpam_suite.records.folder import Record, read_records
+from gpam_suite.records.folder import Record
 from gpam_suite.records.lines import read_history
 from gpam_suite.records.settings import all_settings, tokens_per_update
 from gpam_suite.stats.curves import validation
@@ -123,11 +122,6 @@ def tokens_seen(record: Record, updates: int) -> int:
 def _epochs(record: Record) -> int:
     """In which epoch the last validation was; 0 without one."""
     return max((row.get("epoch") or 0 for row in read_history(record.folder, "valid")), default=0)
-
-
-def read_grids(results: Path) -> dict[tuple[str, str], dict[Length, Grid]]:
-    """What was found below ``results``; see :func:`grids_of`."""
-    return grids_of(read_records(Path(results) / FOLDER))
 
 
 def grids_of(records: Iterable[Record]) -> dict[tuple[str, str], dict[Length, Grid]]:
