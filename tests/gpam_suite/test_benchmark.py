@@ -1,5 +1,6 @@
 """The benchmark: numbers before times, counts against torch's and against memory of known size, pages from records."""
 
+import itertools
 import json
 import math
 import sys
@@ -108,6 +109,15 @@ def test_a_wrong_attention_is_found(monkeypatch, mistake, checked):
     found = by_name(measure(TINY_CORE, SETTINGS, ["softmax-sdpa", "dagpam", "dagpam-naive"]))
     assert found["dagpam-naive"]["note"].startswith("wrong") and "seconds" not in found["dagpam-naive"]
     assert found["dagpam"]["seconds"]
+
+
+def test_gradients_that_are_no_numbers_are_wrong(monkeypatch):
+    """Beside a result that is right."""
+    right = model_kinds.gradients
+    calls = itertools.count()
+    monkeypatch.setattr(model_kinds, "gradients", lambda model: right(model) * (math.nan if next(calls) else 1))
+    found = by_name(measure(TINY_LM | {"kind": "step"}, SETTINGS, ["stock"]))
+    assert found["stock"]["note"] == "wrong: relative error nan, allowed 5e-03" and "seconds" not in found["stock"]
 
 
 @pytest.mark.parametrize("change", [{"causal": True}, {"padded": True}, {"source": 7}, {"dtype": "bfloat16"}])
@@ -316,6 +326,23 @@ def test_every_processor_keeps_its_records(tmp_path, monkeypatch):
     page = catalogue(tmp_path / "steps.csv")
     assert "; `make benchmark`; One(R) CPU, 1 thread / Other, 1 thread)" in page
     assert "| 1.00 / 1.00 | not measured |" in page
+
+
+def test_flops_are_of_what_is_timed():
+    row = {"contender": "stock", "note": "", "seconds": [3.0], "flops": 6e9, "steps": 30}
+    (line,) = rows(record.made("decode_nmt", "decode", {}, SETTINGS, [row]))
+    assert (line["milliseconds"], line["gflop"]) == (pytest.approx(100), pytest.approx(0.2))
+
+
+def test_a_section_is_shown_as_soon_as_it_is_measured(tmp_path, capsys):
+    """A contender that a later case has not ends the command."""
+    core = "core_causal_512={kind: core, batch: 1, heads: 1, head_dim: 4, length: 8, causal: true}"
+    words = ["cases=[core_causal_512,step_lm_laptop]", "repeats=1", "threads=1", f"output={tmp_path}"]
+    with pytest.raises(UsageError, match="contenders: got 'softmax-tiled', wanted one of stock"):
+        benchmark(composed(*words, f"defined.{core}", "contenders=[softmax-tiled]", root="benchmark"))
+    assert "### core_causal_512" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="contenders: got 3, wanted a list"):
+        measure(TINY_CORE | {"contenders": 3}, SETTINGS, [])
 
 
 def test_chosen_contenders_take_the_place_of_no_record(tmp_path, capsys):

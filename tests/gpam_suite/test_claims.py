@@ -1,6 +1,7 @@
 """What an experiment says of a claim: equivalence tests by hand, the gate, every verdict, none before its time."""
 
 import csv
+import dataclasses
 import itertools
 import json
 import math
@@ -287,6 +288,8 @@ def test_a_lead_at_equal_work_is_read_where_the_rate_is_held(tmp_path):
     for plan in ("lm_ptb", "lm_ptb_long"):  # that of the plan has its parts
         table = unplanned_parts({"lm_ptb_long": aggregate}, said)[f"work-{plan}"]
         assert shown in table and "three times as long, dropout 0.2: dagpam_trainable over Softmax" in table
+    of_bleu = {name: dataclasses.replace(one, metric="test_bleu") for name, one in said.items()}
+    assert shown in unplanned_parts({"lm_ptb_long": aggregate}, of_bleu)["work-lm_ptb"]  # of perplexity as well
     others = claim_parts({"lm_ptb_long": aggregate}, said)["others-lm_ptb_long"]
     assert f" | 1.20 | {shown}" in others and "Lead over Softmax at equal work [95 %]" in others
     back = curves.at_equal_work(softmax, row)  # u r below the first validation, and u behind the last, are left out
@@ -453,7 +456,12 @@ def test_runs_of_other_sizes_under_a_plans_name_get_no_verdict_of_it(tmp_path, c
 
 @pytest.mark.parametrize("name", ["lm_ptb", "multi30k_de_en"])
 def test_what_a_plans_experiment_trains_is_of_the_plan(name):
-    for words, said in (([], None), (["fairseq.model.dropout=0.4"], "fairseq.model.dropout 0.[12], and these 0.4")):
+    for words, said in (
+        ([], None),
+        (["fairseq.model.dropout=0.4"], "fairseq.model.dropout 0.[12], and these 0.4"),
+        (["+fairseq.model.activation_dropout=0.4"], "fairseq.model.activation_dropout not set, and these 0.4"),
+        (["~fairseq.optimizer.weight_decay"], "fairseq.optimizer.weight_decay 0[.0-9]*, and these not set"),
+    ):
         config = OmegaConf.to_container(OmegaConf.create(identity(composed(f"experiment={name}", *words))))
         found = page.unlike_its_plan(SimpleNamespace(experiment=name, reference=SimpleNamespace(config=config)))
         assert found is None if said is None else re.search(said, found)

@@ -138,6 +138,8 @@ def test_numbers_stand_at_their_module(tmp_path):
     assert found[r"$\lambda_+$"] == pytest.approx([nan, 1.5, nan], nan_ok=True)
     assert found[r"Sum of a row, $1 + \lambda_+ - \lambda_-$"] == pytest.approx([nan, -1.0, nan], nan_ok=True)
     assert found["Share of negative weight"] == pytest.approx([nan, 0.2, 0.2], nan_ok=True)
+    modules[paths[2]]["negative_mass"][0] = None  # of a head without a row to look at
+    assert "Share of negative weight" not in {panel.title for panel in _numbers(record, {"modules": modules})}
 
 
 def test_runs_with_nothing_to_look_at_are_named(tmp_path, caplog):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import safetensors
 import torch
 from data_helpers import PLAIN, monolingual, preparations
 from runs import run_here, tiny, tiny_words
@@ -122,6 +123,12 @@ def test_what_torch_makes_of_a_limit_is_still_known(limit):
     except RuntimeError as error:
         assert to_mend(error)
     assert to_mend(RuntimeError("another mistake")) is None
+
+
+def test_a_library_in_rust_has_a_full_disk_of_its_own():
+    full = safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert to_mend(full).startswith("the disk is full, or a quota or limit reached (")
+    assert to_mend(safetensors.SafetensorError("Error while deserializing header: HeaderTooSmall")) is None
 
 
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):

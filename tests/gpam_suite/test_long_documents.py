@@ -120,12 +120,13 @@ def plain(documents: list[list[str]]) -> tuple[bytes, bytes]:
     return "".join(f"{line}\n" for document in documents for line in document).encode(), table.encode()
 
 
-def test_both_formats_hold_the_same_documents():
+def test_both_formats_hold_the_same_documents(caplog):
     assert read_xml(xml(GERMAN), "x") == read_plain(*plain(GERMAN), "x") == GERMAN
     with pytest.raises(UsageError, match="the two sides differ in their documents"):
         pair(GERMAN, [ENGLISH[1], *ENGLISH[1:]], "x")
     kept = pair([["a", " ", "c"], [""]], [["A", "B", "C"], ["D"]], "x")
     assert kept == [[("a", "A"), ("c", "C")]]
+    assert caplog.messages == ["x: 2 pairs with a blank side left out"]
 
 
 @pytest.mark.parametrize(

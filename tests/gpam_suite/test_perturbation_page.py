@@ -8,6 +8,7 @@ from record_factory import make_record
 from record_factory import store as store_records
 
 from gpam_suite.records import store
+from gpam_suite.records.folder import read_records
 from gpam_suite.report.page import build
 from gpam_suite.report.perturbed_section import plot, table, title
 from gpam_suite.stats.aggregate import read_aggregates
@@ -59,6 +60,16 @@ def test_the_table_says_what_the_numbers_say(made_up):
     assert "a fall is a loss" in page
     for word in ("on 200 sentences", "Seeds: 1, 2, 3", "Made by `python scripts/perturb.py`"):
         assert word in page
+
+
+def test_a_rate_is_said_as_it_is(made_up, monkeypatch):
+    monkeypatch.setitem(SETTINGS, "rates", [0.1, 0.125])
+    for record in read_records(made_up):
+        path = store.path_of_run(made_up, record, store.PERTURBED)
+        kinds = {kind: _kind(record, kind) for kind in SETTINGS["kinds"]}
+        store.write(path, {**store.read(path), "settings": SETTINGS, "kinds": kinds})
+    page = _page(made_up)
+    assert "| BLEU at 12.5 % |" in page and "words that differ at 12.5 %" in page and "score to that at 12.5 %" in page
 
 
 def test_other_settings_and_other_configurations_are_left_out(made_up):

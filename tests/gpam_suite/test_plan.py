@@ -102,6 +102,14 @@ def test_every_experiment_has_a_plan(experiment, capsys, tmp_path):
     assert [int(line.split()[0]) for line in said.splitlines() if re.match(r" +[148]  ", line)] == [1, 4, 8]
 
 
+def test_a_price_says_where_it_is_from(capsys, tmp_path):
+    words = ["experiment=lm_laptop", "vocabulary=100", f"paths.data={tmp_path}"]
+    for more, said in ([], "(assumed)"), (["dollars=2"], "2.00 dollars an hour and device (given)"):
+        cost.plan(composed(*words, *more, root="plan"))
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  price "))
+        assert line.endswith(said)
+
+
 def test_an_update_holds_whole_samples_as_many_as_fairseq_takes():
     words = ["experiment=lm_laptop", "fairseq.task.tokens_per_sample=256", "fairseq.dataset.max_tokens=2560"]
     work = workload(composed(*words, "fairseq.dataset.validate_interval_updates=0"), vocabulary=1000)

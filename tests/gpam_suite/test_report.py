@@ -7,7 +7,9 @@ import pytest
 from record_factory import add_config, add_document_scores, add_history, make_record, store
 
 from gpam.errors import UsageError
+from gpam_suite.common.lock import locked
 from gpam_suite.inside.hulls import analyse_hulls
+from gpam_suite.report import page
 from gpam_suite.report.page import build
 
 
@@ -78,6 +80,17 @@ def test_what_has_begun_and_not_ended_is_named(tmp_path):
     page = (tmp_path / "README.md").read_text()
     assert "Begun and not ended, so in no number here: dagpam-lambda_neg=0.7 seed2." in page
     assert record["model_label"] in page
+
+
+def test_two_processes_do_not_make_a_page_at_once(tmp_path, monkeypatch):
+    def another(results):
+        with pytest.raises(UsageError, match="another process is working on"), locked(results, wait=False):
+            pass
+        return {}, {}
+
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(page, "read_comparable", another)
+    assert build(tmp_path)
 
 
 def test_no_runs_yet(tmp_path):

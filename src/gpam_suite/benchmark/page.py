@@ -110,7 +110,7 @@ def _line(found: Record, row: dict[str, Any], base: dict[str, Any], best: list[f
         "peak_mib": _over(row.get("peak_bytes"), 2**20),
         "peak_ratio": _over(row.get("peak_bytes"), base.get("peak_bytes")),
         "cache_ratio": _over(row.get("cache_bytes"), base.get("cache_bytes")),
-        "gflop": _over(row.get("flops"), 1e9),
+        "gflop": _over(row.get("flops"), 1e9 * row.get("steps", 1)),
         "error": row.get("error"),
         "note": row["note"],
     }

@@ -37,17 +37,18 @@ def benchmark(cfg: DictConfig) -> Path | None:
     settings, output = _settings(cfg), Path(nonempty(cfg.output, "output"))
     refuse_other_page(output / PAGE, OPENING, "benchmarks")
     torch.set_num_threads(settings.threads)
-    found, asked = [], several(cfg.contenders or [], "contenders")
+    asked = several(cfg.contenders or [], "contenders")
     for name in chosen(cfg.cases, OmegaConf.to_container(cfg.presets), defined):
         began, case = time.perf_counter(), defined[name]
         log.info("%s", name)
         rows = measure(case, settings, asked)
-        found.append(record.made(name, case["kind"], shape_of(case), settings, rows))
+        found = record.made(name, case["kind"], shape_of(case), settings, rows)
         if not asked:
-            record.write(output, found[-1])
+            record.write(output, found)
+        print(section(found))
         log.info("%s: %.0f seconds", name, time.perf_counter() - began)
     page = None if asked else write_files(pages(output))[0]
-    print(*map(section, found), f"All cases: {page}" if page else "Not kept, as contenders were chosen.", sep="\n")
+    print(f"All cases: {page}" if page else "Not kept, as contenders were chosen.")
     return page
 
 
@@ -78,7 +79,7 @@ def measure(case: Mapping[str, Any], settings: Settings, contenders: list[str]) 
         known, make = kind.contenders(shape, settings)
     except (TypeError, ValueError, RuntimeError) as error:  # a field that the kind has not, or wants, or cannot be made
         raise UsageError(f"a case of kind '{case['kind']}' got {shape}: {error}") from error
-    wanted = contenders or case.get("contenders") or known
+    wanted = contenders or several(case.get("contenders") or known, "contenders")
     if not contenders and settings.device != "cpu":
         ours = [name for name in backends(settings.device) if name not in wanted]  # a case names those of the CPU
         wanted = [name for name in (*wanted, *ours) if name in known]

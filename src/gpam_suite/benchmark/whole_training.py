@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from gpam.attention import names
@@ -83,7 +84,8 @@ def contenders(shape: Mapping[str, Any], settings: Settings) -> tuple[list[str],
             quiet = ("--dropout", "0", "--attention-dropout", "0")
             if of not in wanted:
                 wanted[of] = train(of + _OWN_STEP, *quiet, "--attention-backend", "reference").losses
-            return max(abs(a - b) / b for a, b in zip(train(name, *quiet).losses, wanted[of], strict=True))
+            losses = zip(train(name, *quiet).losses, wanted[of], strict=True)
+            return float(np.max([abs(a - b) / b for a, b in losses]))  # NaN where one is
 
         def measure() -> dict[str, float]:
             first.append(train(name))

@@ -20,11 +20,10 @@ def to_mend(error: BaseException | None) -> str | None:
     torch says what it could not write or allocate by a RuntimeError, so the errors before it are looked at as well.
     """
     while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            at = f", {error.filename}" if error.filename else ""
+        if told := _full(error):
             return (
-                f"the disk is full, or a quota or limit reached ({error.strerror}{at}); make room, or choose another "
-                "folder (paths.results, paths.data), and start again"
+                f"the disk is full, or a quota or limit reached ({told}); make room, or choose another folder "
+                "(paths.results, paths.data), and start again"
             )
         if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
             return f"no access to {error.filename}: {error.strerror}; choose another folder (paths.results, paths.data)"
@@ -42,3 +41,10 @@ def to_mend(error: BaseException | None) -> str | None:
             return f"SLURM did not take the jobs ({in_a_line(error)}); mend that, and start again"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
+
+
+def _full(error: BaseException) -> str | None:
+    """What is said of a full disk; libraries in Rust (safetensors) have errors of their own for it."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"{error.strerror}, {error.filename}" if error.filename else error.strerror
+    return in_a_line(error) if any(f"(os error {code})" in str(error) for code in _FULL) else None

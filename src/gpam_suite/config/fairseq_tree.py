@@ -53,6 +53,8 @@ _RANGES = {
             "common.log_interval",
             "dataset.validate_interval",
             "checkpoint.save_interval",
+            "dataset.max_tokens",
+            "dataset.batch_size",
             "dataset.required_batch_size_multiple",
             "task.tokens_per_sample",
         ),

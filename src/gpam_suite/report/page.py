@@ -11,6 +11,7 @@ import yaml
 
 from gpam.errors import UsageError
 from gpam_suite.common.files import refuse_other_page, safe_name, write_atomically, write_files
+from gpam_suite.common.lock import locked
 from gpam_suite.common.markup import inert
 from gpam_suite.common.places import PUBLISHED
 from gpam_suite.common.tasks import TASKS
@@ -81,6 +82,11 @@ def build(results: Path) -> list[Path]:
     """
     refuse_other_folder(results)
     refuse_other_pages(results)
+    with locked(results):  # another call would remove what it does not know to be new
+        return _built(results)
+
+
+def _built(results: Path) -> list[Path]:
     read, left_out = read_comparable(results)
     for name, reason in left_out.items():
         log.warning("%s is left out: %s", name, reason)
@@ -147,16 +153,18 @@ def _published_configurations() -> dict[str, dict[str, Any]]:
 
 def unlike_its_plan(found: Aggregate) -> str | None:
     """Why runs that have the name of a claim's experiment are none of its plan: a setting that the published ones have
-    otherwise. None where there is no such setting, or no such claim."""
+    otherwise, or not at all. None where there is no such setting, no such claim, or no run of it is published."""
     if found.experiment not in read_claims():
         return None
-    published = _published_configurations().get(found.experiment, {})
+    if (published := _published_configurations().get(found.experiment)) is None:
+        return None
     own, plans = (table_settings(one) for one in (found.reference.config, published))
-    for key in sorted(own.keys() & plans.keys()):
-        if own[key] != plans[key]:
+    for key in sorted(own.keys() | plans.keys()):
+        if own.get(key) != plans.get(key):
             return (
-                f"{found.experiment} is the name of a plan, whose runs have {key} {plans[key]}, and these {own[key]}: "
-                "they get no verdict of the plan; experiment_name= names runs of your own"
+                f"{found.experiment} is the name of a plan, whose runs have {key} {plans.get(key, 'not set')}, and "
+                f"these {own.get(key, 'not set')}: they get no verdict of the plan; experiment_name= names runs of "
+                "your own"
             )
     return None
 

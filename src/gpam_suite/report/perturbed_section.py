@@ -59,7 +59,7 @@ def plot(found: Found, name: str = "perturbed", made_by: str = COMMAND) -> Plot:
 
 def table(found: Found) -> str:
     """Models by kinds, and how to read it."""
-    baseline, rate = found.aggregate.baseline, formatting.number(100 * found.rates[-1], 0)
+    baseline, rate = found.aggregate.baseline, f"{100 * found.rates[-1]:g}"
     label, others = LABELS[found.metric], METRICS[found.aggregate.task][1:]
     head = ["Model", "Perturbation", "Seeds", f"{label}, clean", f"{label} at {rate} %", "Change"]
     head += [f"Change of {LABELS[other]}" for other in others]
@@ -86,7 +86,7 @@ def percent(changes: dict[int, float]) -> str:
 
 
 def _how_to_read(found: Found) -> list[str]:
-    rate, settings = formatting.number(100 * found.rates[-1], 0), found.settings
+    rate, settings = f"{100 * found.rates[-1]:g}", found.settings
     of_words = [kind for kind in found.kinds if kind in _TITLES]
     changed = {kind: formatting.number(100 * found.first["kinds"][kind][-1]["changed"], 0) for kind in of_words}
     shares = ", ".join(f"{title(kind, found.aggregate).lower()} {share} %" for kind, share in changed.items())

@@ -44,13 +44,13 @@ def _while_held(of_plan: Mapping[str, Finding], shown: Mapping[str, Aggregate]) 
     for name, found in of_plan.items():
         for what, row, other in _pairs(found.claim, found.claim.by_schedule, shown[name]):
             if lead := at_equal_work(row, other):
-                each = (gain_text(found.metric, float(one)).removesuffix(" %") for one in lead.each)
+                each = (gain_text(_PERPLEXITY, float(one)).removesuffix(" %") for one in lead.each)
                 rows.append(
                     {
                         "Lead": what,
                         "Seeds": str(len(lead.seeds)),
-                        "At equal updates [95 %]": gain_with_interval(found.metric, lead.updates),
-                        "At equal work [95 %]": gain_with_interval(found.metric, lead.work),
+                        "At equal updates [95 %]": gain_with_interval(_PERPLEXITY, lead.updates),
+                        "At equal work [95 %]": gain_with_interval(_PERPLEXITY, lead.work),
                         "At equal work, each validation, %": ", ".join(each),
                         "Work of an update ×": number(lead.ratio, 3),
                         "Level at ×": number(lead.level, 3),

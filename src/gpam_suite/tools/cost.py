@@ -111,7 +111,8 @@ def plan(cfg: DictConfig) -> None:
     prices = [price(work, device, n, utilisation, dollars) for n in counts]
     origin = "given" if cfg.utilisation else "assumed, more with the fast step" if cfg.device == "cpu" else "assumed"
     print(f"{cfg.experiment_name}: {cfg.model.label}, recipe {cfg.recipe.name}, data {cfg.dataset.label}")
-    print("\n".join(lines(work, device, prices, f"{utilisation:.0%} reached ({origin})", dollars)))
+    of_price = "assumed" if cfg.dollars is None else "given"
+    print("\n".join(lines(work, device, prices, f"{utilisation:.0%} reached ({origin})", dollars, of_price)))
 
 
 def find_prepared(cfg: DictConfig) -> Prepared | None:
@@ -284,11 +285,13 @@ def price(work: Workload, device: Device, devices: int, utilisation: float, doll
     )
 
 
-def lines(work: Workload, device: Device, prices: list[Price], reached: str, dollars: float | None) -> list[str]:
+def lines(
+    work: Workload, device: Device, prices: list[Price], reached: str, dollars: float | None, of_price: str
+) -> list[str]:
     """The plan as a person reads it."""
     parts = ", ".join(f"{name} {count(value)}" for name, value in work.parameters.items() if name != "total")
     tokens = work.tokens_per_update * work.updates
-    rate = "not known" if dollars is None else f"{dollars:.2f} dollars an hour and device (assumed)"
+    rate = "not known" if dollars is None else f"{dollars:.2f} dollars an hour and device ({of_price})"
     report = [
         f"  parameters        {count(work.parameters['total'])} ({parts})",
         f"  training FLOPs    {work.flops_per_token / 1e6:,.2f} million a target token, "

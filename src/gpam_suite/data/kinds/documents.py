@@ -8,16 +8,19 @@ a piece are joined by :data:`SEPARATOR` on both sides, so a hypothesis can be sp
 """
 
 import html
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from gpam.errors import UsageError
+from gpam_suite.common.formatting import plural
 from gpam_suite.common.options import whole_number
 from gpam_suite.data.options import SPLITS, languages_of
 from gpam_suite.data.text.lines import decode_lines
 
+log = logging.getLogger(__name__)
 SEPARATOR = "\u241e"  # symbol for record separator: a token of its own for Moses and for every sub-word segmentation
 JOIN = f" {SEPARATOR} "
 
@@ -72,12 +75,15 @@ def pair(left: list[list[str]], right: list[list[str]], name: str) -> list[Docum
     """Documents of both sides, sentence by sentence; pairs with a blank side are left out."""
     if list(map(len, left)) != list(map(len, right)):
         raise UsageError(f"{name}: the two sides differ in their documents, or in the number of sentences of one")
-    paired = []
+    paired, blank = [], 0
     for both in zip(left, right, strict=True):
         kept = [pair for pair in zip(*both, strict=True) if all(sentence.strip() for sentence in pair)]
         if any(SEPARATOR in sentence for pair in kept for sentence in pair):
             raise UsageError(f"{name}: a sentence holds '{SEPARATOR}', which separates the sentences of a piece")
+        blank += len(both[0]) - len(kept)
         paired += [kept] if kept else []
+    if blank:
+        log.warning("%s: %s with a blank side left out", name, plural(blank, "pair"))
     return paired
 
 

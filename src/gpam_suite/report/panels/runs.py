@@ -2,7 +2,7 @@
 weights, lemmas, gradients, learned lambdas; from records and ``analysis/runs/`` alone."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -101,7 +101,7 @@ def _numbers(record: Record, analysis: Mapping[str, Any]) -> dict[Panel, list[fl
         found |= {Panel(title, f"Layer, {stack}", first=0): measures.get(name) for name, title in OF_TOKENS.items()}
     modules, lemmas = analysis.get("modules", {}), analysis.get("lemmas", {})
     for name, title in _WEIGHTS.items():
-        found[Panel(title)] = placed({path: fmean(own[name]) for path, own in modules.items() if name in own})
+        found[Panel(title)] = placed({path: mean_of(own[name]) for path, own in modules.items() if name in own})
     for name, title in _LEMMAS.items():
         checked = {path: own[name] for path, own in lemmas.items() if name in own}
         found[Panel(title, log=name == "tightness")] = placed(checked)
@@ -124,7 +124,12 @@ def by_module(values: Mapping[str, float | None], kind: str) -> dict[str, float 
         own, _, rest = name.partition("/")
         if own == kind:
             heads.setdefault(rest.partition("/")[0], []).append(value)
-    return {module: None if None in own else fmean(own) for module, own in heads.items()}
+    return {module: mean_of(own) for module, own in heads.items()}
+
+
+def mean_of(heads: Sequence[float | None]) -> float | None:
+    """None where one of them is."""
+    return None if None in heads else fmean(heads)
 
 
 def of_kind(values: Mapping[str, float | None], kind: str) -> list[float | None]:
