@@ -24,6 +24,8 @@ SCALES = {"laptop": "minutes of CPU", "small": "one GPU, or hours of CPU", "pape
 USAGE_ERROR = 2
 SWEEP = ROOT / "configs" / "sweep" / "lambda.yaml"
 MULTI30K = "multi30k_de_en"
+SET_BY = {"seed": "SEEDS", "model": "MODELS", "experiment": "TASK and SCALE", "sweep": "the target 'sweep-lambda'"}
+"""What of configs/train.yaml is set from here, to what sets it."""
 
 
 def cores() -> int:
@@ -113,6 +115,8 @@ def wrong(scale: str, gpus: int, arguments: argparse.Namespace, overrides: list[
             return f"unknown option '{word}', wanted KEY=VALUE of configs/train.yaml"
         if word.startswith(("experiment_name=", "paths.results=")):
             return f"EXTRA: got '{word}', which the table is found by; wanted RESULTS=FOLDER for a table of its own"
+        if setting := SET_BY.get(word.partition("=")[0].lstrip("+")):
+            return f"EXTRA: got '{word}', wanted no {word.partition('=')[0]} there: {setting} says it"
     return None
 
 
@@ -214,7 +218,7 @@ def reproduce(arguments: argparse.Namespace, scale: str, gpus: int, jobs: int, o
     prepared = call("prepare.py", *given(for_data))
     if prepared:
         return prepared
-    if jobs > 1:
+    if jobs > 1 and not any(word.startswith("launcher=") for word in overrides):
         common += ["launcher=joblib", f"hydra.launcher.n_jobs={jobs}"]
     if arguments.sweep:
         members = ["model=softmax", "sweep=lambda"]

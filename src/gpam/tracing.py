@@ -1,6 +1,8 @@
 """Whether operators run as they are called: where not, no number may be looked at and no memory read past PyTorch; and
 in which dtype, where autocast is on."""
 
+import contextlib
+
 import torch
 from torch import Tensor
 from torch._C import _get_dispatch_mode as active
@@ -23,6 +25,17 @@ def is_transformed() -> bool:
 def casts(device: str) -> bool:
     """Whether autocast is on, which takes any dtype; torch's meta device has none."""
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> contextlib.AbstractContextManager[object]:
+    """Products in the dtype of their factors, whatever autocast would make of them."""
+    return torch.autocast(device, enabled=False) if casts(device) else contextlib.nullcontext()
+
+
+def dtype_of_products(x: Tensor) -> torch.dtype:
+    """In which products with ``x`` are computed: autocast's where it is on, but float64 stays."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if casts(device) and x.dtype != torch.float64 else x.dtype
 
 
 def in_autocasts_dtype(*given: Tensor) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """Mistakes on fairseq's command lines that fairseq answers with a traceback: found before it starts, or in words."""
 
 import argparse
+import json
 import linecache
 import re
 import traceback
@@ -12,7 +13,10 @@ from gpam_fairseq.config import attention_fields
 from gpam_fairseq.untrusted import are_betas, literal, load_without_executing
 
 import torch
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.data.encoders import TOKENIZER_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqLanguageModel
+from omegaconf import ValidationError
 
 from gpam.attention import mechanism_class
 from gpam.errors import UsageError, did_you_mean, in_a_line
@@ -20,11 +24,13 @@ from gpam.errors import UsageError, did_you_mean, in_a_line
 _NEED_A_CHECKPOINT = ("generate", "interactive", "eval-lm", "validate")
 _LOOKED_AT = ("--task", "--path", "--attention", "--model-overrides", "--input", "--restore-file", "--adam-betas")
 _LOOKED_AT += ("--best-checkpoint-metric", "--continue-once", "--lr-scheduler", "--lm-path")
+_LOOKED_AT += ("--eval-bleu-args", "--eval-bleu-detok", "--eval-bleu-detok-args")
 _LAST = "checkpoint_last.pt"  # what a training goes on with where it is there
 _TOLD = (Exception, ValueError, AssertionError, NotImplementedError)  # what fairseq raises in so many words
 _LONG = 12  # choices that a sentence may list
 _AT_LEAST_ONE = ("--beam", "--nbest", "--order", "--tokens-per-sample", "--workers", "--max-tokens", "--batch-size")
-_AT_LEAST_ONE += ("--max-sentences", "--update-freq", "--log-interval")
+_AT_LEAST_ONE += ("--max-sentences", "--update-freq", "--log-interval", "--required-batch-size-multiple")
+_AT_LEAST_ONE += ("--encoder-layers", "--decoder-layers")
 _AT_LEAST_ZERO = ("--seed", "--num-workers", "--warmup-updates", "--context-window")
 _SHARES = ("--dropout", "--attention-dropout", "--activation-dropout")
 _NUMBERS = (*_AT_LEAST_ONE, *_AT_LEAST_ZERO, *_SHARES)
@@ -46,7 +52,8 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
         ours = own_options()
         if own := [word for word in words if word.partition("=")[0] in ours]:
             raise UsageError(f"{own[0]}: the checkpoint says which attention its model has, with its options; drop it")
-        literal(given.model_overrides or "{}")
+        if not isinstance(literal(given.model_overrides or "{}"), dict):
+            raise UsageError(f"--model-overrides: got {given.model_overrides}, wanted a dict, as in {{'dropout': 0.1}}")
     if command == "eval-lm":
         window, length = given.context_window or "0", given.tokens_per_sample or "1024"
         if window.isdecimal() and length.isdecimal() and int(window) >= int(length):
@@ -65,6 +72,7 @@ def check_arguments(command: str, words: Sequence[str]) -> None:
             )
         if given.lr_scheduler == "inverse_sqrt" and given.warmup_updates == "0":
             raise UsageError("--warmup-updates: got 0, wanted at least 1 with --lr-scheduler inverse_sqrt")
+        _check_bleu_of_validation(given)
         if given.best_checkpoint_metric == "bleu" and "--eval-bleu" not in words:
             raise UsageError("--best-checkpoint-metric bleu: nothing computes BLEU in validation; add --eval-bleu")
         for name, restored in (("--restore-file", given.restore_file), ("--continue-once", given.continue_once)):
@@ -95,6 +103,24 @@ def _check_number(name: str, given: str) -> None:
         raise UsageError(f"{name}: got {given}, wanted a number from 0 to below 1")
     if number < (least := 1 if name in _AT_LEAST_ONE else 0):
         raise UsageError(f"{name}: got {given}, wanted at least {least}")
+
+
+def _check_bleu_of_validation(given: argparse.Namespace) -> None:
+    """Refuse what fairseq reads when the data have been read, or at the first validation."""
+    for name in ("--eval-bleu-args", "--eval-bleu-detok-args"):
+        text = getattr(given, name[2:].replace("-", "_")) or "{}"
+        try:
+            options = json.loads(text)
+        except ValueError:
+            options = None
+        if not isinstance(options, dict):
+            raise UsageError(f"{name}: got '{text}', wanted JSON, as in '{{\"beam\": 5}}'")
+        if name == "--eval-bleu-args":
+            _check_number("--beam", str(options.get("beam", 1)))
+    if (chosen := given.eval_bleu_detok) not in (None, *TOKENIZER_REGISTRY):
+        known = ", ".join(TOKENIZER_REGISTRY)
+        meant = did_you_mean(chosen, TOKENIZER_REGISTRY)
+        raise UsageError(f"--eval-bleu-detok: got '{chosen}'{meant} (wanted one of {known})")
 
 
 def of_its_task(command: str, words: Sequence[str], load: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,6 +189,8 @@ def sentence_for(error: Exception) -> str | None:
     if str(error).startswith("Cannot load model parameters from checkpoint"):
         path = str(error).removeprefix("Cannot load model parameters from checkpoint ").partition(";")[0]
         return another_model(path, _first_difference(error.__context__))
+    if isinstance(error, ValidationError):  # of --model-overrides
+        return f"{error.full_key}: {str(error).splitlines()[0]}"
     if unset := re.match(r"Error merging override \w+\.(\w+)=null", str(error)):
         return f"--{unset[1].replace('_', '-')} is not given, and fairseq has no value for it; give it"
     if str(error).startswith("Error(s) in loading state_dict"):
@@ -202,7 +230,8 @@ def missing_sentence(command: str, error: OSError) -> str:
         return said if " " in said else f"no file or folder {said}"
     path = Path(str(error.filename))
     dictionary = path.match("dict*.txt")
-    if command == "preprocess" or not isinstance(error, FileNotFoundError) or not (dictionary or not path.suffix):
+    listed = any(frame.f_code is infer_language_pair.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
+    if command == "preprocess" or not isinstance(error, FileNotFoundError) or not (dictionary or listed):
         return str(error)
     return (
         f"no prepared data in '{path.parent if dictionary else path}'; make them with python -m gpam_fairseq "

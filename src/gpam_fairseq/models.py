@@ -27,9 +27,12 @@ def _widths_follow_decoder(cfg: Any) -> None:
 
 
 def check_heads(cfg: Any, *stacks: str, prefix: str = "") -> None:
-    """Refuse an ``encoder`` or ``decoder`` whose heads do not divide its width; ``prefix`` stands before the option."""
+    """Refuse an ``encoder`` or ``decoder`` without a width, or whose heads do not divide it; ``prefix`` stands before
+    the option."""
     for stack in stacks:
         heads, width = getattr(cfg, f"{stack}_attention_heads"), getattr(cfg, f"{stack}_embed_dim")
+        if width < 1:
+            raise UsageError(f"{prefix}{stack}_embed_dim: got {width}, wanted at least 1")
         if heads < 1 or width % heads:
             raise UsageError(
                 f"{prefix}{stack}_attention_heads: got {heads} for {stack}_embed_dim {width}, "

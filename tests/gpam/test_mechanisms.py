@@ -587,20 +587,35 @@ def test_contranorm_after_block(similarity, causal):
 
 @every_case
 @pytest.mark.parametrize("need_weights", [False, True])
-def test_autocast_of_float32_inputs(case, need_weights):
-    """Values and gradients are those of float32 within what bfloat16 can hold."""
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_autocast_of_float32_inputs(case, need_weights, half):
+    """Values and gradients are those of float32 within what half precision can hold."""
     called = Called(case, dtype=torch.float32)
     given = inputs(dtype=torch.float32).map(lambda tensor: tensor.requires_grad_())
     options = {"key_padding_mask": torch.tensor(PADDING), "causal": True, "need_weights": need_weights}
     wrt = [given.q, given.k, given.v, *called.mechanism.parameters()]
     found = []
     for enabled in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        with torch.autocast("cpu", half, enabled=enabled):
             output, _ = called(given, **options)
         gradients = torch.autograd.grad(output.float().square().sum(), wrt, allow_unused=True)
         found.append([output.float(), *(gradient for gradient in gradients if gradient is not None)])
     for plain, low in zip(*found, strict=True):
         assert (low - plain).norm() <= 0.05 * plain.norm() + 1e-3, (plain, low)
+
+
+def test_what_leaves_float16s_range_under_its_autocast():
+    """Sums of squares of unscaled scores do in a long row, and a large unscaled score."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (2 * torch.randn(1, HEADS, 512, HEAD_DIM, generator=generator) for _ in range(3))
+    nap, softmax = (build(name, Site(EMBED, HEADS)) for name in ("nap", "softmax"))
+    large = torch.full((1, HEADS, 5, HEAD_DIM), 160.0)
+    with torch.autocast("cpu", torch.float16):
+        found, _ = nap(q, k, v)
+        _, weights = softmax(large, large, large, need_weights=True)
+    wanted, _ = nap(q, k, v)
+    assert (found - wanted).norm() <= 0.01 * wanted.norm()
+    assert_close(weights, torch.full_like(weights, 0.2), rtol=1e-3, atol=0)
 
 
 def test_autocast_of_values_in_another_dtype():
@@ -723,11 +738,12 @@ def test_causal_targets_are_the_last_positions():
         parts.visible_sources(given.q, given.k[:, :, :2], None, causal=True)
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("name", ["shaped", "neutreno"])
-def test_more_targets_than_sources_have_no_values_of_their_own(name):
+def test_more_targets_than_sources_have_no_values_of_their_own(name, need_weights):
     q, k = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 4, 8)
     with pytest.raises(UsageError, match="got 5 targets for 4 sources"):
-        build(name, Site(16, 2, layers=2))(q, k, k)
+        build(name, Site(16, 2, layers=2))(q, k, k, need_weights=need_weights)
 
 
 def test_a_state_of_another_text_is_refused_and_stays():

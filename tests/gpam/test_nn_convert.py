@@ -277,6 +277,16 @@ def test_a_static_caches_empty_places_are_not_seen(hf):
         assert torch.allclose(anew, old, rtol=1e-4, atol=1e-5) == same
 
 
+def test_biases_by_position_of_a_static_caches_empty_places(hf):
+    model, ids = built(t5, hf), given(t5)["input_ids"]
+    convert(model, "dagpam", lambda_pos=0.5, lambda_neg=0.5)
+    generate = {"input_ids": ids, "max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
+    generate |= {"output_scores": True, "return_dict_in_generate": True}
+    anew = torch.stack(model.generate(use_cache=False, **generate).scores)
+    static = model.generate(**generate, cache_implementation="static", disable_compile=True).scores
+    assert_close(torch.stack(static), anew, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["shaped", "neutreno"])
 def test_a_static_caches_empty_places_are_not_a_targets_own(name, hf):
     model, inputs = built(llama, hf), {"input_ids": given(llama)["input_ids"]}

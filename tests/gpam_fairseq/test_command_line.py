@@ -201,6 +201,29 @@ MISTAKES = {
         [*LANGUAGE_MODEL, "--task", "language_modeling", "--tokens-per-sample", "0"],
         "--tokens-per-sample: got 0, wanted at least 1",
     ),
+    "batches of multiples of nothing": (
+        [*NMT, "--required-batch-size-multiple", "0"],
+        "--required-batch-size-multiple: got 0, wanted at least 1",
+    ),
+    "no layers": ([*NMT, "--encoder-layers", "0"], "--encoder-layers: got 0, wanted at least 1"),
+    "no width": ([*NMT, "--encoder-embed-dim", "0"], "encoder_embed_dim: got 0, wanted at least 1"),
+    "embeddings that are not there": (
+        [*NMT, "--encoder-embed-path", "nowhere"],
+        r"\[Errno 2\] No such file or directory: 'nowhere'",
+    ),
+    "overrides that are no dict": (
+        ["generate", "--path", "model.pt", "--model-overrides", "[1]"],
+        r"--model-overrides: got \[1\], wanted a dict, as in {'dropout': 0.1}",
+    ),
+    "BLEU by options that are no JSON": (
+        [*NMT, "--eval-bleu", "--eval-bleu-args", "{"],
+        "--eval-bleu-args: got '{', wanted JSON, as in .*",
+    ),
+    "BLEU by no beam": ([*NMT, "--eval-bleu-args", '{"beam": 0}'], "--beam: got 0, wanted at least 1"),
+    "BLEU of tokens of an unknown kind": (
+        [*NMT, "--eval-bleu-detok", "mosses"],
+        r"--eval-bleu-detok: got 'mosses'; did you mean 'moses'\? \(wanted one of .*\)",
+    ),
     "more dropped than there is": ([*NMT, "--dropout", "2"], "--dropout: got 2, wanted a number from 0 to below 1"),
     "a seed below zero": ([*NMT, "--seed", "-1"], "--seed: got -1, wanted at least 0"),
     "one of Adam's betas": ([*NMT, "--adam-betas", "0.9"], "--adam-betas: got 0.9, wanted two numbers from 0 to .*"),
@@ -284,6 +307,14 @@ def test_generate_with_another_attention_is_one_sentence(dagpam_checkpoint, para
     said = capfd.readouterr().err.splitlines()[-1]
     assert said.startswith("gpam_fairseq generate: the checkpoint's model has another attention than was asked for")
     assert said.endswith("leave it out of --model-overrides")
+
+
+def test_an_override_of_another_type_is_one_sentence(dagpam_checkpoint, parallel, capfd):
+    capfd.readouterr()
+    more = ["--model-overrides", "{'lambda_pos': 'x'}"]
+    assert toy.gpam("generate", parallel, "--path", dagpam_checkpoint, *more) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith("gpam_fairseq generate: ") and "lambda_pos" in said
 
 
 def test_generate_beside_a_language_model(dagpam_checkpoint, parallel, tmp_path, capfd):

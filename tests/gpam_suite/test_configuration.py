@@ -114,6 +114,7 @@ def test_folder_names_the_options_that_differ():
     whole = [overrides_label(composed("model=dagpam", f"model.lambda_neg={one}")) for one in ("1", "1.0", "1e0")]
     assert whole == ["lambda_neg=1"] * 3
     assert overrides_label(composed("model=softmax_more_heads", "model.label=x")) == "default"
+    assert overrides_label(composed("model=softmax_more_heads", "~model.control")) == "control=removed"
     assert overrides_label(composed("model=softmax", "model.attention=sigmoid")) == "attention=sigmoid"
 
 

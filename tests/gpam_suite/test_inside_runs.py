@@ -182,6 +182,7 @@ def test_an_analysis_of_another_run_is_neither_shown_nor_kept(finished, tmp_path
         ("analyse", "lambda_neg=abc", "lambda_neg: got 'abc', wanted a number"),
         ("analyse", "lambda_pos=[]", "lambda_pos: got none, wanted numbers, as in lambda_pos=[1,2]"),
         ("analyse", "depth_seeds=[]", "depth_seeds: got none, wanted numbers, as in depth_seeds=[1,2]"),
+        ("analyse", "layers=[0]", "layers: got [0], wanted at least one above 0"),
         ("perturb", "kinds=[]", "kinds: got none, wanted some of characters"),
         ("perturb", "kinds=dropped", "kinds: got 'dropped', wanted a list, as in kinds=[dropped]"),
         ("perturb", "rates=0.1", "rates: got 0.1, wanted a list, as in rates=[0.1]"),

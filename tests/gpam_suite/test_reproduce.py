@@ -68,6 +68,7 @@ def reproduce(monkeypatch, capsys, command):
         (["--scale", "laptop", "--jobs", "0", "lm"], "JOBS: got '0'"),
         (["--scale", "laptop", "--models", "lstm", "lm"], "unknown model 'lstm'"),
         (["--scale", "laptop", "lm", "experiment_name=mine"], "wanted RESULTS=FOLDER for a table of its own"),
+        (["--scale", "laptop", "lm", "seed=4"], "EXTRA: got 'seed=4', wanted no seed there: SEEDS says it"),
         (["--scale", "laptop", "lm", "paths.results=mine"], "wanted RESULTS=FOLDER for a table of its own"),
         (["--scale", "laptop", "--results", "results", "lm"], "RESULTS: got 'results', which is what is published"),
         (["--scale", "laptop", "--results", ".", "lm"], "RESULTS: got '.', whose README.md is another page, wanted a"),

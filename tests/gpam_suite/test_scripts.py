@@ -84,11 +84,16 @@ OWN = sys.stdlib_module_names
         (["seed=5000000000"], "seed: got 5000000000, wanted a number below 2**31"),
         (["dataset.label=5"], "dataset.label: got '5', wanted a text"),
         (["fairseq.optimization.lrr=1"], "did you mean 'lr'?"),
+        (["fairseq.model.foo=1"], "key 'model.foo': Key 'foo' not in "),
+        (["fairseq.model.lr=0.1"], "did you mean 'fairseq.optimization.lr'?"),
+        (["fairseq.optimizer.lr=0.1"], "fairseq.optimizer.lr: got '0.1', wanted a list"),
+        (["fairseq.model.decoder_embed_dim=-16"], "decoder_embed_dim: got -16, wanted at least 1"),
+        (["fairseq.task.max_target_positions=0"], "max_target_positions: got 0, wanted at least 1"),
         (
             ["fairseq.optimization.lr=0.002"],
             "fairseq.optimization.lr: got '0.002', wanted a list, as in fairseq.optimization.lr=[0.002]",
         ),
-        (["fairseq.model.decoder_layers=[1]"], "key 'decoder_layers': Value '[1]' of type 'ListConfig' could not be"),
+        (["fairseq.model.decoder_layers=[1]"], "key 'model.decoder_layers': Value '[1]' of type 'ListConfig' could not be"),
         (
             ["recipe=ptb_lstm", "model=lstm", "fairseq.model.dropout=much"],
             "got much, wanted a number from 0 to below 1",

@@ -10,7 +10,6 @@ fused backends: it raises an error.  Nor are batched gradients (``is_grads_batch
 PyTorch complains: use backend="reference".  ``torch.func`` gets the plain formula, which has every derivative.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from gpam.attention.backends.sdpa import sdpa
 from gpam.attention.backends.tiled import materialised, tiled
 from gpam.attention.backends.triton import fused
 from gpam.errors import UsageError, did_you_mean
-from gpam.tracing import casts, in_autocasts_dtype, is_transformed, runs_as_called
+from gpam.tracing import casts, in_autocasts_dtype, is_transformed, runs_as_called, without_autocast
 
 __all__ = [
     "BACKENDS",
@@ -114,11 +113,11 @@ def sum_of_softmaxes(
     ``(1, -1)`` with a second query of zeros.
     """
     device = v.device.type
-    if is_cast := casts(device):
+    if casts(device):
         keys = (keys,) if isinstance(keys, Tensor) else keys
         *tensors, v = in_autocasts_dtype(*queries, *keys, v)
         queries, keys = tensors[: len(queries)], tensors[len(queries) :]
-    with torch.autocast(device, enabled=False) if is_cast else contextlib.nullcontext():
+    with without_autocast(device):
         problem = make_problem(
             queries,
             keys,

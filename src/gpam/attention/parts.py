@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from gpam.errors import UsageError
+from gpam.tracing import dtype_of_products
 
 
 def visible_sources(q: Tensor, k: Tensor, key_padding_mask: Tensor | None, causal: bool) -> Tensor:
@@ -44,7 +45,7 @@ def own_key(visible: Tensor, like: Tensor) -> Tensor:
 
 def scaled_scores(q: Tensor, k: Tensor) -> Tensor:
     """``S = Q K^T / sqrt(d_qk)``."""
-    if q.dtype == torch.float16:  # whose largest number is 65,504
+    if dtype_of_products(q) == torch.float16:  # whose largest number is 65,504
         return q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)
     return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
 

@@ -231,8 +231,9 @@ def _filled(attention_mask: Tensor) -> int | None:
 
 def _mask(attention_mask: Tensor | None, position_bias: Tensor | None, source: int) -> Tensor | None:
     """transformers' mask, of which true or 0 is seen, as a mechanism takes it: true is hidden, or floats to add."""
+    position_bias = None if position_bias is None else position_bias[..., :source]  # a static cache has more keys
     if attention_mask is None:
-        return None if position_bias is None else position_bias[..., :source]
+        return position_bias
     attention_mask = attention_mask[..., :source]
     if attention_mask.dtype == torch.bool:
         hidden = ~attention_mask

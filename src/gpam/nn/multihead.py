@@ -211,8 +211,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         mechanism = self.mechanism
         if not _one_input(query, key) and mechanism.site.role != "cross" and not mechanism.facts.cross:
             raise UsageError(
-                f"attention '{mechanism.name}' stands in self attention only: got keys that are not the "
-                "queries' input, wanted the same tensor, or role='cross' at construction (softmax stands there)"
+                f"attention '{mechanism.name}' stands in self attention only: got keys that are another tensor than "
+                "the queries, wanted the same one, and while compiled the same object; or role='cross' at construction "
+                "(softmax stands there)"
             )
 
     def extra_repr(self) -> str:

@@ -175,10 +175,12 @@ def fast(cfg: DictConfig) -> bool:
 
 
 def overrides_label(cfg: DictConfig) -> str:
-    """What differs from ``configs/model/<name>.yaml`` but its label, as ``lambda_neg=0.2,lambda_pos=0.2``."""
-    stock = _model_file(cfg.model.name)
-    changed = {key: value for key, value in _plain(cfg.model).items() if key != "label" and stock.get(key) != value}
-    return ",".join(f"{key}={canonical(value)}" for key, value in sorted(changed.items())) or "default"
+    """What differs from ``configs/model/<name>.yaml`` but its label, as ``lambda_neg=0.2,lambda_pos=0.2``; what
+    ``~model.KEY`` took out is ``KEY=removed``."""
+    own, stock = (dict(model, label=None) for model in (_plain(cfg.model), _model_file(cfg.model.name)))
+    changed = {key: canonical(value) for key, value in own.items() if stock.get(key) != value}
+    changed |= dict.fromkeys(stock.keys() - own.keys(), "removed")
+    return ",".join(f"{key}={value}" for key, value in sorted(changed.items())) or "default"
 
 
 def _model_file(name: str) -> dict[str, Any]:

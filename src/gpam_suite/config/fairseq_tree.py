@@ -57,6 +57,9 @@ _RANGES = {
             "dataset.batch_size",
             "dataset.required_batch_size_multiple",
             "task.tokens_per_sample",
+            "task.max_source_positions",
+            "task.max_target_positions",
+            *(f"model.{stack}_{width}" for stack in ("encoder", "decoder") for width in ("embed_dim", "ffn_embed_dim")),
         ),
         (lambda value: value >= 1, "at least 1"),
     ),
@@ -244,13 +247,19 @@ def _omegaconf_sentence(error: OmegaConfBaseException, tree: dict[str, Any]) -> 
     first_line = str(error).splitlines()[0]
     key, parent = str(error.full_key or error.key or ""), error.parent_node
     leaf = key.rsplit(".", maxsplit=1)[-1]
-    if "is not a ListConfig" in first_line:
+    misspelt = isinstance(parent, DictConfig) and leaf not in parent
+    wants_a_list = "is not a ListConfig" in first_line
+    for group, own in tree.items() if key == leaf else ():  # of a group OmegaConf names its key alone
+        if isinstance(own, dict) and leaf in own and not (wants_a_list and isinstance(own[leaf], list)):
+            key = key if misspelt and own.keys() - {leaf} - parent.keys() else f"{group}.{leaf}"
+    if wants_a_list:
         got = OmegaConf.select(OmegaConf.create(tree), key)
         example = got if isinstance(got, int | float) else "0.5,1"
         return f"fairseq.{key}: got '{got}', wanted a list, as in fairseq.{key}=[{example}]"
-    misspelt = isinstance(parent, DictConfig) and leaf not in parent
     meant = did_you_mean(leaf, [str(name) for name in parent]) if misspelt else ""
     if misspelt and not meant:
-        owners = [name for name, node in parent.items() if isinstance(node, DictConfig) and leaf in node]
+        groups = (*_stock().items_ex(resolve=False), *tree.items())
+        owners = [name for name, own in groups if isinstance(own, DictConfig | dict) and leaf in own]
+        owners = [name for name in owners if f"{name}.{leaf}" != key]
         meant = f"; did you mean 'fairseq.{owners[0]}.{leaf}'?" if owners else ""
     return f"fairseq configuration, key '{key}': {first_line}{meant}"

@@ -39,6 +39,8 @@ def check_settings(settings: DictConfig) -> None:
             raise UsageError(f"{name}: got none, wanted numbers, as in {name}=[1,2]")
         for value in given:
             finite(value, name) if least is None else whole_number(value, least, name)
+        if name == "layers" and not any(given):
+            raise UsageError(f"layers: got {given}, wanted at least one above 0")
     finite(settings.lambda_neg, "lambda_neg")
 
 

@@ -33,8 +33,8 @@ _LAMBDA = re.compile(rf"\b({'|'.join(LAMBDA_LABELS)})=")
 def aggregate(records: list[Record]) -> Aggregate:
     """The rows of one experiment.
 
-    The baseline (softmax, default options where there are several) comes first, the others in the order in which they
-    were first started. Models that were trained or sized otherwise than the baseline are rows named after what differs
+    The baseline (softmax, default options where there are several) comes first, the others in the order of their
+    last starts. Models that were trained or sized otherwise than the baseline are rows named after what differs
     (:data:`gpam_suite.records.settings.NAMES_A_ROW`). The order of ``records`` does not matter.
 
     Raises:
@@ -97,8 +97,8 @@ Settings = dict[Record, dict[str, Any]]
 def _changes(settings: Settings) -> tuple[dict[str, str], dict[Record, dict[str, str]]]:
     """The table's usual settings, of those that differ in it, and for each record what is not as usual, by short names.
 
-    Usual is what most of the baseline's runs have (of all models' where there is no baseline), of as many what was run
-    first.
+    Usual is what most of the baseline's runs have (of all models' where there is no baseline), of as many the one
+    whose last start was first.
     """
     keys = sorted({key for found in settings.values() for key in found if names_a_row(key)})
     keys = [key for key in keys if len({_text(found.get(key)) for found in settings.values()}) > 1]

@@ -38,6 +38,7 @@ class AffineSoftmax(Mechanism):
         attention = parts.masked_softmax(masks.scores(q, k), visible)
         weights = softmax * attention + uniform * parts.uniform(visible, attention)
         if identity is not None:
+            check_own(q.shape[2], k.shape[2])
             weights = weights + identity * parts.own_key(visible, attention)
         return weights.to(q.dtype)
 
@@ -71,12 +72,13 @@ def _mean_of_visible(v: Tensor, target: int, key_padding_mask: Tensor | None, ca
     return (total / count.clamp(min=1)).to(v.dtype)
 
 
-def own_value(v: Tensor, target: int, key_padding_mask: Tensor | None) -> Tensor:
-    """``I V``: the targets are the last positions of the source.
+def check_own(target: int, source: int) -> None:
+    """UsageError where there are more targets than sources, so that some have no position of their own."""
+    if target > source:
+        raise UsageError(f"got {target} targets for {source} sources, wanted a source for each, its own value")
 
-    Raises:
-        UsageError: more targets than sources.
-    """
-    if target > v.shape[2]:
-        raise UsageError(f"got {target} targets for {v.shape[2]} sources, wanted a source for each, its own value")
+
+def own_value(v: Tensor, target: int, key_padding_mask: Tensor | None) -> Tensor:
+    """``I V``: the targets are the last positions of the source. Raises as :func:`check_own`."""
+    check_own(target, v.shape[2])
     return _without_padding(v, key_padding_mask)[:, :, v.shape[2] - target :]

@@ -28,6 +28,7 @@ from gpam.attention.facts import Facts
 from gpam.attention.options import NoOptions
 from gpam.attention.registry import register
 from gpam.attention.site import Site
+from gpam.tracing import without_autocast
 
 _EPSILON = 1e-3
 
@@ -60,8 +61,8 @@ class NAP(Mechanism):
 
     def _weights(self, q: Tensor, k: Tensor, masks: Masks) -> Tensor:
         visible = masks.visible(q, k)
-        # Unscaled scores and their squares leave float16's range.
-        scores = (parts.wide(q) @ parts.wide(k).transpose(-2, -1)).masked_fill(~visible, 0)
+        with without_autocast(q.device.type):  # unscaled scores and their squares leave float16's range
+            scores = (parts.wide(q) @ parts.wide(k).transpose(-2, -1)).masked_fill(~visible, 0)
         n = parts.visible_count(visible, scores)
         centred = (scores - scores.sum(-1, keepdim=True) / n).masked_fill(~visible, 0)
         variance = centred.square().sum(-1, keepdim=True) / n
