@@ -146,6 +146,8 @@ def test_refusals_leave_the_model_as_it_was():
     assert type(model[0].self_attn) is nn.MultiheadAttention
     with pytest.raises(UsageError, match=r"Linear has no attention module that can be converted: wanted torch\.nn"):
         convert(nn.Linear(2, 2), "dagpam")
+    with pytest.raises(UsageError, match="got a MultiheadAttention for a model, wanted the module that holds it"):
+        convert(nn.MultiheadAttention(8, 2), "dagpam")
     with pytest.raises(UsageError, match="attn: it has add_bias_kv"):
         convert(nn.ModuleDict({"attn": nn.MultiheadAttention(8, 2, add_zero_attn=True)}), "dagpam")
 

@@ -93,7 +93,10 @@ OWN = sys.stdlib_module_names
             ["fairseq.optimization.lr=0.002"],
             "fairseq.optimization.lr: got '0.002', wanted a list, as in fairseq.optimization.lr=[0.002]",
         ),
-        (["fairseq.model.decoder_layers=[1]"], "key 'model.decoder_layers': Value '[1]' of type 'ListConfig' could not be"),
+        (
+            ["fairseq.model.decoder_layers=[1]"],
+            "key 'model.decoder_layers': Value '[1]' of type 'ListConfig' could not be",
+        ),
         (
             ["recipe=ptb_lstm", "model=lstm", "fairseq.model.dropout=much"],
             "got much, wanted a number from 0 to below 1",

@@ -63,6 +63,11 @@ def convert(model: nn.Module, mechanism: str, **options: Any) -> Conversion:
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"got a {type(model).__name__} for a model, wanted a torch.nn.Module")
+    if isinstance(model, nn.MultiheadAttention):
+        raise UsageError(
+            f"got a {type(model).__name__} for a model, wanted the module that holds it, in which it is exchanged; by "
+            "itself build gpam.nn.MultiheadAttention"
+        )
     checked = options_of(mechanism, options)
     found = list(_torch_modules(model))
     known = [entry for entry in found if entry.why_left is None]
