@@ -39,7 +39,6 @@ def dtype_of_products(x: Tensor) -> torch.dtype:
 
 
 def in_autocasts_dtype(*given: Tensor) -> list[Tensor]:
-    """As torch's own attention takes them under autocast: in its dtype, but float64 stays."""
-    dtype = torch.get_autocast_dtype(given[0].device.type)
-    cast = {id(one): one if one.dtype == torch.float64 else one.to(dtype) for one in given}
+    """As torch's own attention takes them where autocast is on."""
+    cast = {id(one): one.to(dtype_of_products(one)) for one in given}
     return [cast[id(one)] for one in given]  # one tensor that was given twice stays one
