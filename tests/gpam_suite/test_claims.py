@@ -833,7 +833,7 @@ def test_two_controls_are_compared_where_the_plan_says_so_when_both_have_its_see
             table = parts_of(tmp_path / folder, {"lm_ptb": found})["controls-lm_ptb"]
             (line,) = (line for line in table.splitlines() if line.startswith(f"| {lead.labels[1]} |"))
             shown = 100 * claims.share_lower(lead.gain.estimate)
-            assert line.split("|")[4].strip().startswith(f"{shown:+.2f} % [")
+            assert line.split("|")[5].strip().startswith(f"{shown:+.2f} % [")
 
 
 def test_secondary_comparisons_are_corrected_and_controls_stand_against_the_model(tmp_path):

@@ -197,8 +197,8 @@ def _second_test(shown: Aggregate) -> str:
 
 
 def _controls(found: Finding) -> str:
-    """Each model that the plan asks about: what it gains over softmax, how far the claim's model is ahead of it, and
-    what its rows of weights sum to, where that was looked into."""
+    """Each model that the plan asks about: its seeds, what it gains over softmax, how far the claim's model is ahead of
+    it, and what its rows of weights sum to, where that was looked into."""
     primary = found.comparisons[0]
     model, baseline = primary.labels
     gains = {one.model: one for one in found.against_baseline if one.model in found.claim.asked_about}
@@ -207,6 +207,7 @@ def _controls(found: Finding) -> str:
     looked = {one.label: one for one in found.weights}
     head = [
         "Model",
+        "Seeds",
         f"Gain over {baseline} [95 %]",
         "p, Holm",
         f"Lead of {model}, over it [95 %]",
@@ -216,9 +217,10 @@ def _controls(found: Finding) -> str:
     ]
     lines = []
     for name, label in labels.items():
+        seeds = str(len(gains.get(name, primary).seeds))
         tested = [cell for one in (gains.get(name), leads.get(name)) for cell in _tested(found, one)]
         inside = (looked[label].row_sum, looked[label].negative) if label in looked else (None, None)
-        lines.append([label, *tested, *(number(value, 2) for value in inside)])
+        lines.append([label, seeds, *tested, *(number(value, 2) for value in inside)])
     return markdown(head, lines)
 
 
